@@ -5,7 +5,7 @@
 //! Each stage consumes the value of the stage before, and the compiler holds the following:
 //!
 //! - [`Persisted`] is made by consuming a [`Received`]. Its number, bytes and time are read-only. Any crate above could call
-//!   [`Persisted::new`]; only the persister does. The journal may lack the frame: see [`Location::Nowhere`].
+//!   [`Persisted::new`]; only the frame log does. The journal may lack the frame: see [`Location::Nowhere`].
 //! - [`Decoded`] holds a [`DecodedBatch`] or a [`DecodedBarrier`], and only [`FrameDecoder::decode`] makes these.
 //! - [`Accounted`] is made by consuming a `DecodedBatch`, or the `Persisted` of a release marker. It is read-only.
 //! - [`ChainOutput`] is made by consuming an `Accounted`, which stays read-only in it. The chain and the ledger write the
@@ -26,7 +26,8 @@
 
 pub mod ledger;
 pub mod hold;
-pub mod persist;
+pub mod records;
+pub mod frame_log;
 pub mod outbox;
 pub mod failpoint;
 

@@ -26,7 +26,7 @@ pub enum Location {
 }
 
 impl Persisted {
-    /// Consumes a received frame once the journal has answered. Only the persister calls this.
+    /// Consumes a received frame once the journal has answered. Only the frame log calls this.
     pub fn new(received: Received, frame: FrameNo, location: Location) -> Persisted {
         let Received { bytes, at } = received;
         Persisted { frame, bytes, at, location }

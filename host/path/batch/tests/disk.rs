@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::outbox::FrameToSend;
-use afterbay_batch::persist::{JournalPolicy, Persister};
+use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{Location, Persisted, Received, Timestamp};
 use afterbay_config::OnError;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
@@ -22,7 +23,7 @@ const PROBE: Duration = Duration::from_millis(500);
 const FRAME: usize = 3000;
 
 struct Stage {
-    persister: Persister,
+    log: FrameLog,
     recovered: RecoveredStream,
     telemetry: StreamTelemetry,
     recorder: Recorder,
@@ -53,16 +54,17 @@ impl Stage {
         let telemetry = StreamTelemetry { stream: "s".into(), events, counters };
         let began = Timestamp::now();
         let policy = JournalPolicy { on_error, durable_first };
-        let persister = Persister::new(writer, policy, &recovered, telemetry.clone(), health.clone(), began);
+        let records = Records::new(writer, policy, &recovered, telemetry.clone(), health.clone(), began);
+        let log = FrameLog::new(records, &recovered);
         let after = Duration::ZERO;
-        Stage { persister, recovered, telemetry, recorder, health, began, after, disk, directory }
+        Stage { log, recovered, telemetry, recorder, health, began, after, disk, directory }
     }
 
     /// Kills the process and starts it again.
     fn restart(self) -> Stage {
-        let Stage { disk, persister, directory, .. } = self;
+        let Stage { disk, log, directory, .. } = self;
         disk.kill();
-        drop((persister, directory));
+        drop((log, directory));
         disk.set_capacity(usize::MAX);
         Stage::start(disk, OnError::Stop, false)
     }
@@ -78,12 +80,12 @@ impl Stage {
 
     fn receive(&mut self) {
         let received = Received { bytes: Bytes::from(vec![7; FRAME]), at: self.now() };
-        self.persister.persist(received, self.now());
+        self.log.persist(received, self.now());
     }
 
     fn next(&mut self) -> Option<Persisted> {
         let now = self.now();
-        self.persister.next(now)
+        self.log.next(now)
     }
 
     fn numbers(&mut self) -> Vec<u64> {
@@ -93,17 +95,17 @@ impl Stage {
     fn tick(&mut self, after: Duration) {
         self.after += after;
         let now = self.now();
-        self.persister.tick(now);
+        self.log.tick(now);
     }
 
     fn may_send(&mut self) -> bool {
         let now = self.now();
-        self.persister.may_send(now)
+        self.log.records.may_send(now)
     }
 
     fn account(&mut self, frame: u64) {
         let outcome = Outcome::new(FrameNo(frame), 1, Passage::Unchanged);
-        self.persister.record_outcome(&outcome);
+        self.log.records.record_outcome(&outcome);
     }
 
     fn send(&mut self, sequence: u64, frame: Option<u64>) {
@@ -119,79 +121,79 @@ impl Stage {
             first_rows: Vec::new(),
         };
         let now = self.now();
-        self.persister.record_sent("sink", &outgoing, now);
+        self.log.records.record_sent("sink", &outgoing, now);
     }
 
     /// Receives until the disk refuses a frame.
     fn fill(&mut self) -> u64 {
         self.receive();
         self.disk.set_capacity(self.disk.used());
-        while self.persister.full().is_none() && self.telemetry.counters.journal_failing.get() == 0 {
+        while self.log.full().is_none() && self.telemetry.counters.journal_failing.get() == 0 {
             self.receive();
         }
-        self.persister.last_frame().0
+        self.log.last_frame().0
     }
 }
 
 #[test]
 fn frames_come_out_in_order_with_their_place_in_the_journal_and_count_until_then() {
     let mut stage = Stage::new(OnError::Stop);
-    assert_eq!((stage.persister.backlog_size(), stage.persister.has_next()), ((0, 0), false));
+    assert_eq!((stage.log.backlog_size(), stage.log.has_next()), ((0, 0), false));
     for seconds in 1..=3 {
         stage.after = Duration::from_secs(seconds);
         stage.receive();
     }
-    assert_eq!(stage.persister.backlog_size(), (3, 3 * FRAME as u64));
-    assert_eq!(stage.persister.oldest_received_at(), Some(stage.began.instant + Duration::from_secs(1)));
-    assert_eq!((stage.persister.last_frame(), stage.telemetry.counters.journal_frame.get()), (FrameNo(3), 3));
+    assert_eq!(stage.log.backlog_size(), (3, 3 * FRAME as u64));
+    assert_eq!(stage.log.oldest_received_at(), Some(stage.began.instant + Duration::from_secs(1)));
+    assert_eq!((stage.log.last_frame(), stage.telemetry.counters.journal_frame.get()), (FrameNo(3), 3));
     let first = stage.next().unwrap();
     assert!(matches!(first.location(), Location::At(_)) && first.is_in_journal());
     assert_eq!((first.frame(), first.bytes().len()), (FrameNo(1), FRAME));
-    assert_eq!(stage.persister.backlog_size(), (2, 2 * FRAME as u64));
+    assert_eq!(stage.log.backlog_size(), (2, 2 * FRAME as u64));
     assert_eq!(stage.numbers(), [2, 3]);
-    assert_eq!((stage.persister.backlog_size(), stage.persister.oldest_received_at()), ((0, 0), None));
-    assert_eq!((stage.persister.full(), stage.persister.unpersisted()), (None, 0));
+    assert_eq!((stage.log.backlog_size(), stage.log.oldest_received_at()), ((0, 0), None));
+    assert_eq!((stage.log.full(), stage.log.unpersisted()), (None, 0));
 }
 
 #[test]
 fn with_sync_always_a_frame_waits_until_it_is_durable_and_the_waiting_frames_are_bounded() {
     let disk = SimDisk::new(1);
     let mut stage = Stage::start(disk, OnError::Stop, true);
-    assert!(stage.persister.is_durable_first());
+    assert!(stage.log.records.policy.durable_first);
     stage.receive();
-    assert_eq!((stage.persister.has_next(), stage.persister.durable_frame()), (false, FrameNo(0)));
+    assert_eq!((stage.log.has_next(), stage.log.records.durable_frame()), (false, FrameNo(0)));
     assert!(stage.next().is_none());
     for _ in 1..4096 {
-        assert_eq!(stage.persister.full(), None);
+        assert_eq!(stage.log.full(), None);
         stage.receive();
     }
-    assert!(stage.persister.full().is_some_and(|why| why.contains("4096 frames")));
+    assert!(stage.log.full().is_some_and(|why| why.contains("4096 frames")));
 }
 
 #[test]
 fn with_on_error_stop_a_refused_frame_waits_and_is_written_once_there_is_room() {
     let mut stage = Stage::new(OnError::Stop);
     let last = stage.fill();
-    assert!(stage.persister.full().is_some_and(|why| why.contains("refuses")));
-    assert!(!stage.persister.is_healthy());
-    assert_eq!((stage.persister.unpersisted(), stage.persister.backlog_size().0 as u64), (1, last + 1));
-    assert_eq!(stage.persister.backlog_size().1, (last + 1) * FRAME as u64);
+    assert!(stage.log.full().is_some_and(|why| why.contains("refuses")));
+    assert!(!stage.log.records.is_healthy());
+    assert_eq!((stage.log.unpersisted(), stage.log.backlog_size().0 as u64), (1, last + 1));
+    assert_eq!(stage.log.backlog_size().1, (last + 1) * FRAME as u64);
     assert_eq!(stage.numbers().last(), Some(&last));
     let [failed] = &stage.recorder.of::<JournalWriteFailed>()[..] else { panic!("one event") };
     assert_eq!(failed.on_error, "stop");
     assert!(!stage.health.is_ready());
-    assert_eq!(stage.persister.deadline(), Some(stage.instant() + RETRY));
+    assert_eq!(stage.log.deadline(), Some(stage.instant() + RETRY));
     // Not before its time, and not without room.
     stage.disk.set_capacity(usize::MAX);
     stage.tick(RETRY - Duration::from_nanos(1));
-    assert_eq!(stage.persister.unpersisted(), 1);
+    assert_eq!(stage.log.unpersisted(), 1);
     stage.tick(Duration::from_nanos(1));
-    assert_eq!((stage.persister.unpersisted(), stage.persister.full()), (0, None));
+    assert_eq!((stage.log.unpersisted(), stage.log.full()), (0, None));
     assert_eq!(stage.numbers(), [last + 1]);
     let [healed] = &stage.recorder.of::<JournalHealed>()[..] else { panic!("one event") };
     assert_eq!((healed.failing_ms, healed.skipped_frames), (100, 0));
     assert!(stage.health.is_ready() && stage.telemetry.counters.journal_failing.get() == 0);
-    assert!(stage.persister.is_healthy() && stage.persister.deadline().is_none());
+    assert!(stage.log.records.is_healthy() && stage.log.deadline().is_none());
 }
 
 #[test]
@@ -199,7 +201,7 @@ fn with_on_error_forward_refused_frames_pass_unpersisted_and_a_probe_ends_the_fa
     let mut stage = Stage::new(OnError::Forward);
     let last = stage.fill();
     stage.receive();
-    assert_eq!((stage.persister.full(), stage.persister.unpersisted()), (None, 0));
+    assert_eq!((stage.log.full(), stage.log.unpersisted()), (None, 0));
     let frames: Vec<Persisted> = std::iter::from_fn(|| stage.next()).collect();
     let skipped: Vec<u64> =
         frames.iter().filter(|it| !it.is_in_journal()).map(|persisted| persisted.frame().0).collect();
@@ -207,10 +209,10 @@ fn with_on_error_forward_refused_frames_pass_unpersisted_and_a_probe_ends_the_fa
     assert_eq!(stage.telemetry.counters.journal_frames_skipped.get(), 2);
     assert_eq!(stage.recorder.of::<JournalWriteFailed>().len(), 1);
     assert!(stage.health.is_ready(), "the stream goes on");
-    assert_eq!(stage.persister.deadline(), Some(stage.instant() + PROBE));
+    assert_eq!(stage.log.deadline(), Some(stage.instant() + PROBE));
     stage.tick(PROBE);
     assert_eq!(stage.recorder.of::<JournalHealed>(), [], "there is no room yet");
-    assert_eq!(stage.persister.deadline(), Some(stage.instant() + PROBE));
+    assert_eq!(stage.log.deadline(), Some(stage.instant() + PROBE));
     stage.disk.set_capacity(usize::MAX);
     stage.tick(PROBE);
     let [healed] = &stage.recorder.of::<JournalHealed>()[..] else { panic!("one event") };
@@ -229,16 +231,16 @@ fn what_was_recorded_about_frames_and_sinks_is_there_after_a_kill() {
     for frame in 1..=3 {
         stage.account(frame);
     }
-    stage.persister.record_first_held(Some(FrameNo(3)));
-    stage.persister.record_first_held(Some(FrameNo(2)));
-    assert_eq!(stage.persister.held_after(), Some(FrameNo(2)));
+    stage.log.records.record_first_held(Some(FrameNo(3)));
+    stage.log.records.record_first_held(Some(FrameNo(2)));
+    assert_eq!(stage.log.records.held_after(), Some(FrameNo(2)));
     stage.send(1, Some(1));
     stage.send(2, None);
     stage.send(3, Some(3));
-    stage.persister.record_handed_over("sink", HandedOver { sequence: 2, generation: 8 });
+    stage.log.records.record_handed_over("sink", HandedOver { sequence: 2, generation: 8 });
     let now = stage.now();
-    stage.persister.record_taken("sink", 1, FrameNo(1), Some(Credit { generation: 8, sent: 1 }), now);
-    assert!(stage.persister.flush() && stage.may_send());
+    stage.log.records.record_taken("sink", 1, FrameNo(1), Some(Credit { generation: 8, sent: 1 }), now);
+    assert!(stage.log.records.flush() && stage.may_send());
     let stage = stage.restart();
     let reader = stage.recovered.sinks.iter().find(|sink| sink.is_reader()).unwrap();
     assert_eq!((reader.through(), reader.last_sent()), (FrameNo(1), 3));
@@ -246,18 +248,18 @@ fn what_was_recorded_about_frames_and_sinks_is_there_after_a_kill() {
     assert_eq!(reader.handed(), Some(HandedOver { sequence: 2, generation: 8 }));
     let contents: Vec<_> = reader.sent().map(|sent| sent.content.clone()).collect();
     assert!(matches!(contents[..], [SinkContent::Rows(_), SinkContent::Whole(FrameNo(3))]), "{contents:?}");
-    assert_eq!(stage.persister.held_after(), Some(FrameNo(2)));
+    assert_eq!(stage.log.records.held_after(), Some(FrameNo(2)));
     // The frame that nobody accounted comes first.
     let mut stage = stage;
-    assert!(stage.persister.has_unaccounted() && stage.persister.has_next());
-    assert_eq!(stage.persister.backlog_size(), (1, 0));
+    assert!(stage.log.records.lacks_outcomes && stage.log.has_next());
+    assert_eq!(stage.log.backlog_size(), (1, 0));
     stage.receive();
     assert_eq!(stage.numbers(), [4, 5]);
-    assert!(!stage.persister.has_unaccounted());
+    assert!(!stage.log.records.lacks_outcomes);
     // No row is held any more.
-    stage.persister.record_held_from(None);
-    assert!(stage.persister.flush());
-    assert_eq!(stage.restart().persister.held_after(), None);
+    stage.log.records.record_held_from(None);
+    assert!(stage.log.records.flush());
+    assert_eq!(stage.restart().log.records.held_after(), None);
 }
 
 #[test]
@@ -269,16 +271,16 @@ fn frames_that_the_kernel_never_had_are_sent_again_by_the_next_start() {
         stage.send(frame, Some(frame));
     }
     let now = stage.now();
-    stage.persister.record_taken("sink", 1, FrameNo(1), None, now);
+    stage.log.records.record_taken("sink", 1, FrameNo(1), None, now);
     let credit = Some(Credit { generation: 2, sent: 1 });
-    stage.persister.record_never_written("sink", 1, 4, credit);
-    stage.persister.record_never_written("other", 1, 2, credit);
-    assert!(stage.persister.flush());
+    stage.log.records.record_never_written("sink", 1, 4, credit);
+    stage.log.records.record_never_written("other", 1, 2, credit);
+    assert!(stage.log.records.flush());
     let reader = |stage: &Stage| stage.recovered.sinks[0].clone();
     let mut stage = stage.restart();
     assert_eq!(reader(&stage).last_sent(), 4, "the kernel has all");
-    stage.persister.record_never_written("sink", 1, 3, credit);
-    assert!(stage.persister.flush());
+    stage.log.records.record_never_written("sink", 1, 3, credit);
+    assert!(stage.log.records.flush());
     let stage = stage.restart();
     let sent: Vec<u64> = reader(&stage).sent().map(|sent| sent.sequence).collect();
     assert_eq!((sent, reader(&stage).credit()), (vec![2, 3], credit));
@@ -290,15 +292,15 @@ fn records_are_written_before_a_frame_is_sent_and_otherwise_when_the_stream_is_i
     let mut stage = Stage::new(OnError::Stop);
     stage.receive();
     let (idle, now) = (Duration::from_millis(20), stage.instant());
-    stage.persister.flush_when_idle(now, idle);
-    assert_eq!(stage.persister.deadline(), None, "the frame is written");
+    stage.log.records.flush_when_idle(now, idle);
+    assert_eq!(stage.log.deadline(), None, "the frame is written");
     stage.account(1);
-    stage.persister.flush_when_idle(now, idle);
-    assert_eq!(stage.persister.deadline(), Some(now + idle));
-    stage.persister.flush_when_idle(now + idle / 2, idle);
-    assert_eq!(stage.persister.deadline(), Some(now + idle));
-    stage.persister.flush_when_idle(now + idle, idle);
-    assert_eq!(stage.persister.deadline(), None);
+    stage.log.records.flush_when_idle(now, idle);
+    assert_eq!(stage.log.deadline(), Some(now + idle));
+    stage.log.records.flush_when_idle(now + idle / 2, idle);
+    assert_eq!(stage.log.deadline(), Some(now + idle));
+    stage.log.records.flush_when_idle(now + idle, idle);
+    assert_eq!(stage.log.deadline(), None);
     assert!(stage.restart().recovered.unfinished.is_empty());
 }
 
@@ -315,7 +317,7 @@ fn with_on_error_forward_frames_leave_without_a_record_and_the_next_start_knows(
             stage.send(frame, Some(1));
             let may_send = stage.may_send();
             assert!(may_send || on_error == OnError::Stop);
-            if !stage.persister.flush() {
+            if !stage.log.records.flush() {
                 refused = true;
                 assert_eq!(may_send, on_error == OnError::Forward);
                 break;
@@ -334,8 +336,8 @@ fn a_sealed_journal_is_whole_at_the_next_start() {
     stage.receive();
     stage.account(1);
     stage.send(1, Some(1));
-    let Stage { persister, directory, disk, .. } = stage;
-    persister.finish().unwrap();
+    let Stage { log, directory, disk, .. } = stage;
+    log.records.finish().unwrap();
     drop(directory);
     let stage = Stage::start(disk, OnError::Stop, false);
     assert!(stage.recovered.cut.is_empty() && stage.recovered.unfinished.is_empty());

@@ -23,10 +23,11 @@ use crate::pressure::Pressure;
 use crate::receive::Receive;
 use crate::report::Report;
 use crate::setup::{Reopen, Setup};
+use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::{HeldRows, HoldTimes};
 use afterbay_batch::ledger::{Ledger, RestartGap, UpstreamAborts};
 use afterbay_batch::outbox::Joins;
-use afterbay_batch::persist::{JournalPolicy, Persister};
+use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{FrameDecoder, RoutingTable, Timestamp};
 use afterbay_chain::{Chain, ChainCalls, ChainTelemetry, JournalSource, TakenOver};
 use afterbay_config as config;
@@ -153,10 +154,10 @@ pub(crate) fn start(
     let calls = ChainCalls::new(setup.calls, Arc::new(move || drop(woken.wake())));
     let (handed_plugins, holds) = setup.handed_over.map(|state| (state.plugins, state.holds)).unzip();
     let layouts = plan.layouts.clone();
-    let start_chain = |ledger: &Ledger, persister: &mut Persister| {
-        let through = persister.last_frame();
+    let through = journal.recovered.last_frame;
+    let start_chain = |ledger: &Ledger, records: &mut Records| {
         let mut journal = || {
-            let (backlog, layouts) = (persister.backlog_of_live_requests()?, layouts.clone());
+            let (backlog, layouts) = (records.backlog_of_live_requests()?, layouts.clone());
             Some(JournalSource { time_max: REPLAY_PAUSE_MAX, backlog, through, layouts })
         };
         let taken_over = handed_plugins.map(|state| TakenOver { state, journal: &mut journal });
@@ -193,7 +194,7 @@ impl Plan {
         // The journal may lack the frame that was last received. (It may also lack a release marker, which is made anew.)
         lasting.receive.take_back(journal.recovered.last_frame);
         let ledger = self.ledger(&mut journal, aborts, RestartGap::default(), now.instant);
-        let restart_chain = |ledger: &Ledger, _: &mut Persister| {
+        let restart_chain = |ledger: &Ledger, _: &mut Records| {
             match &holds {
                 Some(_) => chain.continue_after_hand_over(ledger),
                 None => chain.restart_after_panic(ledger, now),
@@ -339,31 +340,30 @@ impl Plan {
         mut ledger: Ledger,
         readers: Vec<(SinkSender, Resume)>,
         lasting: LastingStages,
-        start_chain: impl FnOnce(&Ledger, &mut Persister) -> Chain,
+        start_chain: impl FnOnce(&Ledger, &mut Records) -> Chain,
         holds: &[HoldTimes],
         now: Timestamp,
     ) -> Pipeline {
         let OpenJournal { writer, recovered, mut decoder } = journal;
         let LastingStages { receive, pressure, frame_load, poison } = lasting;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
-        let mut persister =
-            Persister::new(writer, self.journal_policy, &recovered, telemetry.clone(), health, now);
+        let mut records =
+            Records::new(writer, self.journal_policy, &recovered, telemetry.clone(), health, now);
         let planned = self.sinks.iter().zip(&self.sink_counters);
         let sinks = planned.zip(readers).map(|((sink, counters), (sender, resume))| {
             let (options, memory) = (sink.outbox_options(&self.config), self.budget.portion());
-            Sink::new(sink.name.clone(), options, memory, sender, resume, &persister, counters.clone())
+            Sink::new(sink.name.clone(), options, memory, sender, resume, &records, counters.clone())
         });
         let router = Router::new(self.routing.clone(), telemetry);
         let delivery = Delivery::new(router, sinks.collect(), self.spill_max);
-        let mut held_rows =
-            self.recover_held_rows(&persister, &mut decoder, &ledger, &recovered, now.instant);
-        ledger.restore_held(&recovered.live, &held_rows, &mut persister);
-        let chain = start_chain(&ledger, &mut persister);
+        let mut held_rows = self.recover_held_rows(&records, &mut decoder, &ledger, &recovered, now.instant);
+        ledger.restore_held(&recovered.live, &held_rows, &mut records);
+        let chain = start_chain(&ledger, &mut records);
         held_rows.restore(holds, now.instant, |plugin| chain.knows_holds(plugin));
         let markers = ReleaseMarkers::new(recovered.last_frame);
         Pipeline {
             receive,
-            persister,
+            frame_log: FrameLog::new(records, &recovered),
             decoder,
             ledger,
             chain,
@@ -379,18 +379,18 @@ impl Plan {
     /// Reads the rows that an earlier run held and did not release.
     fn recover_held_rows(
         &self,
-        persister: &Persister,
+        records: &Records,
         decoder: &mut FrameDecoder,
         ledger: &Ledger,
         recovered: &RecoveredStream,
         now: Instant,
     ) -> HeldRows {
         let mut held_rows = HeldRows::new(self.held_row_joins());
-        let Some(after) = persister.held_after() else { return held_rows };
+        let Some(after) = records.held_after() else { return held_rows };
         let report_lost = |why: String| {
             self.telemetry.publish(HoldLost { stream: self.telemetry.stream.clone(), why });
         };
-        let mut backlog = persister.backlog_from(FrameNo(after.0 + 1));
+        let mut backlog = records.backlog_from(FrameNo(after.0 + 1));
         while backlog.position() <= recovered.last_frame {
             match backlog.next() {
                 Ok(Some(BacklogItem::Frame(frame))) => {

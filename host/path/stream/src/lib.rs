@@ -48,7 +48,7 @@ pub mod fuzz;
 
 pub use crate::delivery::{Budget, StartError};
 pub use afterbay_batch::ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
-pub use afterbay_batch::persist::{JournalPolicy, RecordCopy};
+pub use afterbay_batch::records::{JournalPolicy, RecordCopy};
 pub use afterbay_chain::{
     AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, Difference, PluginChange,
     PluginSetup, PluginState, PluginStatus, Reload, ServiceResponse,

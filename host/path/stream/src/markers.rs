@@ -2,6 +2,7 @@
 //!
 //! A marker passes the journal like any frame, so that the release has its place in the order of the frames.
 
+use afterbay_batch::hold::HeldRows;
 use afterbay_batch::{Persisted, Received, Timestamp};
 use afterbay_journal::{FrameNo, RELEASE_MARKER, is_release_marker};
 use bytes::Bytes;
@@ -25,10 +26,13 @@ impl ReleaseMarkers {
         self.is_pending
     }
 
-    /// Makes the next marker.
-    pub(crate) fn begin(&mut self, now: Timestamp) -> Received {
+    /// Makes the next marker, if rows are due to be released and no marker is on its way.
+    pub(crate) fn next(&mut self, held_rows: &HeldRows, now: Timestamp) -> Option<Received> {
+        if self.is_pending || !held_rows.is_due(now.instant) {
+            return None;
+        }
         self.is_pending = true;
-        Received { bytes: Bytes::from_static(RELEASE_MARKER), at: now }
+        Some(Received { bytes: Bytes::from_static(RELEASE_MARKER), at: now })
     }
 
     /// Whether the frame is a marker, not a scheduler's frame with the same bytes.

@@ -14,9 +14,9 @@ use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
 use crate::stages::Stages;
+use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::Ledger;
-use afterbay_batch::persist::Persister;
 use afterbay_batch::{FrameDecoder, Timestamp, failpoint};
 use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
 use afterbay_journal::Background;
@@ -29,7 +29,7 @@ const FRAMES_PER_ROUND: usize = 16;
 /// The stages of one stream.
 pub(crate) struct Pipeline {
     pub(crate) receive: Receive,
-    pub(crate) persister: Persister,
+    pub(crate) frame_log: FrameLog,
     pub(crate) decoder: FrameDecoder,
     pub(crate) ledger: Ledger,
     pub(crate) chain: Chain,
@@ -55,27 +55,27 @@ impl Pipeline {
             if self.full().is_some() {
                 break;
             }
-            let number = FrameNo(self.persister.last_frame().0 + 1);
+            let number = FrameNo(self.frame_log.last_frame().0 + 1);
             let Some(received) = self.receive.next(number, clock) else { break };
-            self.persister.persist(received, now);
-            if self.persister.unpersisted() == 0 {
+            self.frame_log.persist(received, now);
+            if self.frame_log.unpersisted() == 0 {
                 self.receive.done();
             }
             self.carry(1, now);
         }
         // Frames that waited for a sync of the disk.
         self.carry(FRAMES_PER_ROUND, now);
-        let sends_more = self.delivery.send(&mut self.persister, &mut self.decoder, now, on_written);
+        let sends_more = self.delivery.send(&mut self.frame_log.records, &mut self.decoder, now, on_written);
         let receives_more = self.receive.has_more() && self.full().is_none();
-        sends_more || self.persister.has_next() || receives_more
+        sends_more || self.frame_log.has_next() || receives_more
     }
 
     /// Carries persisted frames through the plugins to the sinks' queues.
     fn carry(&mut self, frames_max: usize, now: Timestamp) {
         for _ in 0..frames_max {
-            let Some(persisted) = self.persister.next(now) else { break };
+            let Some(persisted) = self.frame_log.next(now) else { break };
             // Before any verdict. Plugins change between two frames.
-            self.persister.record_plugins(self.chain.components());
+            self.frame_log.records.record_plugins(self.chain.components());
             let poison = self.poison.enter(persisted.frame());
             let has_taken = self.delivery.has_taken(persisted.frame());
             let mut stages = self.stages();
@@ -90,19 +90,23 @@ impl Pipeline {
                 stages.settle(persisted, now)
             };
             self.poison.leave();
-            self.delivery.push(settled, &mut self.persister);
+            self.delivery.push(settled, &mut self.frame_log.records);
         }
     }
 
     /// The stages between the journal and the sinks.
     fn stages(&mut self) -> Stages<'_> {
-        let Pipeline { persister, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
-        Stages { persister, decoder, ledger, chain, held_rows, markers, frame_load }
+        let Pipeline { frame_log, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
+        let records = &mut frame_log.records;
+        Stages { records, decoder, ledger, chain, held_rows, markers, frame_load }
     }
 
     /// Persists a release marker if held rows are due to be released.
     fn persist_release_marker(&mut self, now: Timestamp) {
-        if self.full().is_none() && self.stages().persist_release_marker(now) {
+        if self.full().is_none()
+            && let Some(marker) = self.markers.next(&self.held_rows, now)
+        {
+            self.frame_log.persist(marker, now);
             self.carry(1, now);
         }
     }
@@ -111,7 +115,7 @@ impl Pipeline {
     /// frames that the kernel still has, and a stop would lose these.
     pub(crate) fn full(&self) -> Option<&'static str> {
         let of_sinks = || if self.receive.is_closing() { None } else { self.delivery.full() };
-        self.persister.full().or_else(of_sinks)
+        self.frame_log.full().or_else(of_sinks)
     }
 
     /// Delivers the answers of services to plugins. Returns whether more answers wait.
@@ -137,12 +141,12 @@ impl Pipeline {
     pub(crate) fn tick(&mut self, now: Timestamp) {
         self.receive.socket_mut().tick(now.instant);
         self.delivery.tick(now.instant);
-        self.persister.tick(now);
+        self.frame_log.tick(now);
         self.chain.tick(&self.ledger, now);
         self.chain.end_lost_holds(&mut self.held_rows);
         if self.chain.wants_signals() && self.pressure.deadline() <= now.instant {
-            let Pipeline { pressure, persister, delivery, ledger, .. } = self;
-            let (snapshot, has_changed) = pressure.snapshot(persister, &delivery.sinks, ledger, now.instant);
+            let Pipeline { pressure, frame_log, delivery, ledger, .. } = self;
+            let (snapshot, has_changed) = pressure.snapshot(frame_log, &delivery.sinks, ledger, now.instant);
             self.chain.set_signals(&snapshot, has_changed, &self.ledger, now);
         }
     }
@@ -154,7 +158,7 @@ impl Pipeline {
         let held_rows = self.held_rows.deadline(now).filter(|_| !self.markers.is_pending());
         let deadlines = [
             self.receive.socket().deadline(),
-            self.persister.deadline(),
+            self.frame_log.deadline(),
             self.delivery.deadline(),
             self.chain.deadline(),
             pressure,
@@ -171,8 +175,8 @@ impl Pipeline {
         done: impl Fn(CatchUpResult) + Clone + Send + 'static,
     ) {
         for round in self.chain.take_catch_ups() {
-            let persister = &mut self.persister;
-            let backlog = if round.reads_journal() { persister.backlog_of_live_requests() } else { None };
+            let records = &mut self.frame_log.records;
+            let backlog = if round.reads_journal() { records.backlog_of_live_requests() } else { None };
             let (through, layouts) = (self.delivery.last_pushed(), self.decoder.layouts().clone());
             let journal =
                 backlog.map(|backlog| JournalSource { time_max: REPLAY_TIME_MAX, backlog, through, layouts });
@@ -190,12 +194,12 @@ impl Pipeline {
     /// Number and bytes of the received frames that a reader has not taken. Without credit, the kernel's word counts for the
     /// reader.
     pub(crate) fn backlog_size(&self) -> (usize, u64) {
-        let (persister, delivery) = (self.persister.backlog_size(), self.delivery.backlog_size());
-        (persister.0 + delivery.0, persister.1 + delivery.1)
+        let (log, delivery) = (self.frame_log.backlog_size(), self.delivery.backlog_size());
+        (log.0 + delivery.0, log.1 + delivery.1)
     }
 
     /// Whether the readers have taken everything that was received.
     pub(crate) fn is_drained(&self) -> bool {
-        self.held_rows.is_empty() && self.persister.backlog_size().0 == 0 && self.delivery.is_drained()
+        self.held_rows.is_empty() && self.frame_log.backlog_size().0 == 0 && self.delivery.is_drained()
     }
 }

@@ -3,8 +3,8 @@
 //! Owns the times of the snapshots, and decides which difference is a change that plugins are called for.
 
 use crate::delivery::Sink as DeliverySink;
+use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::ledger::Ledger;
-use afterbay_batch::persist::Persister;
 use afterbay_events::ReaderState;
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
 use std::time::{Duration, Instant};
@@ -38,18 +38,18 @@ impl Pressure {
     /// Takes a snapshot. Returns also whether it differs from the one that plugins were last called for.
     pub(crate) fn snapshot(
         &mut self,
-        persister: &Persister,
+        frame_log: &FrameLog,
         sinks: &[DeliverySink],
         ledger: &Ledger,
         now: Instant,
     ) -> (Snapshot, bool) {
         self.snapshot_at = now + SNAPSHOT_EVERY;
-        let (frames, bytes) = persister.backlog_size();
+        let (frames, bytes) = frame_log.backlog_size();
         let ingress = Queue {
             frames: frames as u64,
             rows: 0,
             bytes,
-            oldest_age_ms: persister.oldest_received_at().map_or(0, |at| age_ms(at, now)),
+            oldest_age_ms: frame_log.oldest_received_at().map_or(0, |at| age_ms(at, now)),
         };
         let sinks = sinks.iter().map(|sink| {
             let oldest = sink.outbox.oldest();

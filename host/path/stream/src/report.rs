@@ -113,10 +113,11 @@ impl Report {
     /// Publishes everything that is new since the last round.
     pub(crate) fn update(&mut self, pipeline: &mut Pipeline, now: Timestamp) {
         self.publish_notices(pipeline, now);
-        while let Some(notice) = pipeline.persister.next_notice() {
-            self.journal_notice(notice, pipeline.persister.is_durable_first(), now);
+        let records = &mut pipeline.frame_log.records;
+        while let Some(notice) = records.next_notice() {
+            self.journal_notice(notice, records.policy.durable_first, now);
         }
-        if self.sync_failing && pipeline.persister.is_healthy() {
+        if self.sync_failing && records.is_healthy() {
             self.sync_failing = false;
             self.health.clear(&self.sync_key());
         }
@@ -192,7 +193,7 @@ impl Report {
         stream.bytes_received.set(pipeline.receive.bytes);
         stream.requests_live.set(pipeline.ledger.live() as u64);
         stream.senders.set(self.senders.len() as u64);
-        stream.journal_durable_frame.set(pipeline.persister.durable_frame().0);
+        stream.journal_durable_frame.set(pipeline.frame_log.records.durable_frame().0);
         let (mut forwarded, mut waiting, mut spilled) = (0, (0, 0), (0, 0));
         for (sink, SinkReport { counters, .. }) in pipeline.delivery.sinks.iter().zip(&self.sinks) {
             let socket = sink.sender.socket();

@@ -10,6 +10,7 @@ use crate::hand_over::StreamState;
 use crate::handle::StreamCommand;
 use crate::pipeline::Pipeline;
 use crate::report::Report;
+use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HoldTimes;
 use afterbay_batch::{Timestamp, failpoint};
 use afterbay_chain::CatchUpResult;
@@ -228,7 +229,7 @@ impl Runner {
 
     /// Does the work of the journal's background thread, for [`Background::Caller`].
     pub(crate) fn tend_journal(&self) {
-        self.pipeline.persister.tend_journal();
+        self.pipeline.frame_log.records.tend_journal();
     }
 
     /// The work of one turn.
@@ -265,7 +266,7 @@ impl Runner {
         });
         self.is_busy |= has_answers;
         if !self.is_busy {
-            self.pipeline.persister.flush_when_idle(now.instant, RECORDS_WAIT);
+            self.pipeline.frame_log.records.flush_when_idle(now.instant, RECORDS_WAIT);
         }
         if now.instant >= self.abandon_at {
             self.abandon_at = now.instant + ABANDON_EVERY;
@@ -289,22 +290,23 @@ impl Runner {
                 break;
             }
         }
-        let Pipeline { persister, ledger, chain, held_rows, delivery, .. } = &mut self.pipeline;
-        let skipped = persister.last_skipped();
+        let Pipeline { frame_log, ledger, chain, held_rows, delivery, .. } = &mut self.pipeline;
+        let skipped = frame_log.last_skipped();
+        let records = &mut frame_log.records;
         if delivery.sinks.iter().any(|sink| sink.outbox.done() < skipped.0) {
             return Err(format!(
                 "the disk has refused frame {skipped}, which no reader has yet and no journal"
             ));
         }
         // Afterwards the sinks forget what the next process does not have.
-        if !persister.flush() {
+        if !records.flush() {
             return Err("the journal refuses records".to_owned());
         }
         let plugins = chain.hand_over(ledger, now);
-        delivery.record_hand_over(persister, now);
+        delivery.record_hand_over(records, now);
         let (stream, holds) = (self.plan.config.name.to_string(), held_rows.times(now.instant));
         self.handed_over = Some(holds.clone());
-        if let Err(error) = persister.hand_over() {
+        if let Err(error) = records.hand_over() {
             self.resumes = true;
             return Err(format!("the journal refuses records: {error}"));
         }
@@ -382,7 +384,7 @@ impl Runner {
 
     fn obey(&mut self, command: StreamCommand, now: Timestamp) {
         let engine = self.plan.config.engine;
-        let Pipeline { chain, ledger, persister, .. } = &mut self.pipeline;
+        let Pipeline { chain, ledger, frame_log: FrameLog { records, .. }, .. } = &mut self.pipeline;
         match command {
             StreamCommand::Reload { plugin, result } => {
                 self.change(|it| it.pipeline.chain.reload(&plugin, *result, &it.pipeline.ledger, now));
@@ -390,7 +392,7 @@ impl Runner {
             StreamCommand::AttributesChanged { id, reply } => {
                 for (rid, request) in ledger.with_id(engine, &id) {
                     chain.refresh_attributes(request, &rid, ledger, now);
-                    persister.refresh_request(request, &rid);
+                    records.refresh_request(request, &rid);
                 }
                 reply();
             }
@@ -409,7 +411,7 @@ impl Runner {
             }
             StreamCommand::RequestStatus { rid, reply } => reply(ledger.request_status(&rid)),
             StreamCommand::RecordAbort { rid, number, abort, reply } => {
-                ledger.set_operator_abort(&rid, number, abort, persister);
+                ledger.set_operator_abort(&rid, number, abort, records);
                 reply();
             }
             StreamCommand::Stop { deadline } => self.stop = Some(deadline),
@@ -446,16 +448,16 @@ impl Runner {
 
     fn end(mut self) -> Ended {
         let now = self.clock.now();
-        let Pipeline { receive, persister, ledger, delivery, .. } = &mut self.pipeline;
+        let Pipeline { receive, frame_log, ledger, delivery, .. } = &mut self.pipeline;
         // Frames whose record a full disk refused are sent if the disk now has room.
-        delivery.send_staged(persister, now);
+        delivery.send_staged(&mut frame_log.records, now);
         let unread_bytes = receive.abandon();
-        let unpersisted = persister.unpersisted();
-        delivery.record_end(persister, now);
+        let unpersisted = frame_log.unpersisted();
+        delivery.record_end(&mut frame_log.records, now);
         ledger.close_restart_gap();
         let (frames_left, bytes_left) = self.pipeline.backlog_size();
         self.report.end(&mut self.pipeline, now);
-        let journal = self.pipeline.persister.finish().err().map(|error| error.to_string());
+        let journal = self.pipeline.frame_log.records.finish().err().map(|error| error.to_string());
         Ended { frames_left, bytes_left, unread_bytes, unpersisted, journal }
     }
 }

@@ -8,7 +8,7 @@ use crate::hand_over::StreamState;
 use crate::pressure::SchedulerLoad;
 use afterbay_batch::ledger::AbortSender;
 use afterbay_batch::outbox::Joins;
-use afterbay_batch::persist::JournalPolicy;
+use afterbay_batch::records::JournalPolicy;
 use afterbay_chain::{AttributesOf, CallService, PluginSetup};
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};

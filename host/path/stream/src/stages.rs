@@ -6,7 +6,7 @@ use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::Ledger;
-use afterbay_batch::persist::Persister;
+use afterbay_batch::records::Records;
 use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
 use afterbay_chain::Chain;
 use afterbay_events::Name;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The stages between the journal and the sinks.
 pub(crate) struct Stages<'a> {
-    pub(crate) persister: &'a mut Persister,
+    pub(crate) records: &'a mut Records,
     pub(crate) decoder: &'a mut FrameDecoder,
     pub(crate) ledger: &'a mut Ledger,
     pub(crate) chain: &'a mut Chain,
@@ -28,7 +28,7 @@ impl Stages<'_> {
     pub(crate) fn recover(&mut self, persisted: Persisted) -> Settled {
         let decoded = self.decoder.decode(persisted);
         self.frame_load.hand_on(&decoded);
-        self.ledger.recover(decoded, self.held_rows, self.persister)
+        self.ledger.recover(decoded, self.held_rows, self.records)
     }
 
     /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it.
@@ -39,12 +39,12 @@ impl Stages<'_> {
         failpoint::at_frame(decoded.persisted().frame().0);
         let decoded = match (self.refusing_plugin(&decoded), decoded) {
             (Some(plugin), Decoded::Barrier(decoded)) => {
-                return self.ledger.refuse_barrier(decoded, &plugin, self.persister);
+                return self.ledger.refuse_barrier(decoded, &plugin, self.records);
             }
             (_, decoded) => decoded,
         };
         self.make_room(&decoded, now);
-        let settled = match self.ledger.account(decoded, self.persister) {
+        let settled = match self.ledger.account(decoded, self.records) {
             Ok(accounted) => {
                 let output = self.chain.run(accounted, self.held_rows, self.ledger, now);
                 self.settle_output(output, now)
@@ -52,7 +52,7 @@ impl Stages<'_> {
             // A frame without rows for the plugins.
             Err(settled) => settled,
         };
-        let closed = self.ledger.close_departed(self.held_rows, self.persister);
+        let closed = self.ledger.close_departed(self.held_rows, self.records);
         if !closed.is_empty() {
             self.chain.close_requests(&closed, self.ledger, now);
         }
@@ -61,7 +61,7 @@ impl Stages<'_> {
 
     fn settle_output(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
         failpoint::at("settle");
-        let settled = self.ledger.settle(output, self.held_rows, self.persister);
+        let settled = self.ledger.settle(output, self.held_rows, self.records);
         self.chain.restart_after_close(self.ledger, now);
         settled
     }
@@ -70,9 +70,9 @@ impl Stages<'_> {
     pub(crate) fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
         failpoint::at("release");
         if !self.markers.take(&persisted) {
-            return self.ledger.settle_unused_marker(persisted, self.persister);
+            return self.ledger.settle_unused_marker(persisted, self.records);
         }
-        match self.ledger.release(persisted, self.held_rows, self.persister, now.instant) {
+        match self.ledger.release(persisted, self.held_rows, self.records, now.instant) {
             Ok((mut output, plugin)) => {
                 self.chain.run_released(&mut output, &plugin, self.held_rows, self.ledger, now);
                 self.settle_output(output, now)
@@ -84,8 +84,8 @@ impl Stages<'_> {
     /// Passes a poison frame without decoding it, or refuses it where a plugin must see every row.
     pub(crate) fn pass_unread(&mut self, persisted: Persisted, why: String) -> Settled {
         match self.chain.refuse_unreadable(1) {
-            Some(plugin) => self.ledger.refuse_poison(persisted, why, &plugin, self.persister),
-            None => self.ledger.forward_poison(persisted, why, self.persister),
+            Some(plugin) => self.ledger.refuse_poison(persisted, why, &plugin, self.records),
+            None => self.ledger.forward_poison(persisted, why, self.records),
         }
     }
 
@@ -102,23 +102,14 @@ impl Stages<'_> {
         let Decoded::Batch(decoded) = decoded else { return };
         if self.ledger.lacks_room(decoded.batch()) {
             let (batch, at) = (decoded.batch(), decoded.persisted().at().instant);
-            let closed = self.ledger.make_room(batch, at, self.held_rows, self.persister);
+            let closed = self.ledger.make_room(batch, at, self.held_rows, self.records);
             self.chain.close_requests(&closed, self.ledger, now);
         }
     }
 
-    /// Persists a release marker if held rows are due to be released. Returns whether it did.
-    pub(crate) fn persist_release_marker(&mut self, now: Timestamp) -> bool {
-        let is_due = !self.markers.is_pending() && self.held_rows.is_due(now.instant);
-        if is_due {
-            self.persister.persist(self.markers.begin(now), now);
-        }
-        is_due
-    }
-
     /// Closes the requests that have had no row for this time.
     pub(crate) fn close_abandoned(&mut self, abandon_after: Duration, now: Timestamp) {
-        let closed = self.ledger.abandon(abandon_after, now.instant, self.held_rows, self.persister);
+        let closed = self.ledger.abandon(abandon_after, now.instant, self.held_rows, self.records);
         self.chain.close_requests(&closed, self.ledger, now);
         self.chain.restart_after_close(self.ledger, now);
     }

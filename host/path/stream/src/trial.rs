@@ -8,9 +8,10 @@ use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
 use crate::setup::SinkSetup;
 use crate::stages::Stages;
+use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::{Ledger, RestartGap, UpstreamAborts};
-use afterbay_batch::persist::{JournalPolicy, Persister, RecordCopy};
+use afterbay_batch::records::{JournalPolicy, RecordCopy, Records};
 use afterbay_batch::{FrameDecoder, Received, RoutingTable, Timestamp};
 use afterbay_chain::{
     AttributesOf, CallDone, CallHandle, CallService, Chain, ChainCalls, ChainTelemetry, PluginSetup,
@@ -65,7 +66,7 @@ pub struct TrialPlugin {
 
 /// A stream off the path.
 pub struct Trial {
-    persister: Persister,
+    frame_log: FrameLog,
     decoder: FrameDecoder,
     ledger: Ledger,
     chain: Chain,
@@ -128,9 +129,8 @@ impl Trial {
         let sinks: Vec<PlannedSink> = sinks.into_iter().map(PlannedSink::new).collect();
         let routing = Arc::new(RoutingTable::new(sinks.iter().map(PlannedSink::target).collect()));
         let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
-        let mut persister =
-            Persister::new(writer, policy, &recovered, telemetry.clone(), health.clone(), begun);
-        persister.keep_copies();
+        let mut records = Records::new(writer, policy, &recovered, telemetry.clone(), health.clone(), begun);
+        records.keep_copies();
         let (aborts, gap) = (UpstreamAborts::default(), RestartGap::default());
         let ledger = Ledger::new(&recovered.live, aborts, gap, routing, telemetry.clone(), begun.instant);
         let calls = Arc::new(NoService::default());
@@ -138,7 +138,7 @@ impl Trial {
         let outputs = ChainTelemetry { stream: telemetry, metrics: metrics.clone(), health };
         let chain = Chain::start(plugins, attributes, chain_calls, outputs, None, &ledger, begun);
         Ok(Trial {
-            persister,
+            frame_log: FrameLog::new(records, &recovered),
             decoder: FrameDecoder::new(layouts),
             ledger,
             chain,
@@ -156,8 +156,9 @@ impl Trial {
     }
 
     fn stages(&mut self) -> Stages<'_> {
-        let Trial { persister, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
-        Stages { persister, decoder, ledger, chain, held_rows, markers, frame_load }
+        let Trial { frame_log, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
+        let records = &mut frame_log.records;
+        Stages { records, decoder, ledger, chain, held_rows, markers, frame_load }
     }
 
     /// Does what is due before this time, then carries a frame that was received at this time. Returns the frame's number in
@@ -166,8 +167,8 @@ impl Trial {
         let at = self.clock.at(received_unix_ns);
         self.advance(at.instant);
         self.clock.now = at;
-        self.persister.persist(Received { bytes, at }, at);
-        let frame = self.persister.last_frame();
+        self.frame_log.persist(Received { bytes, at }, at);
+        let frame = self.frame_log.last_frame();
         self.carry(at);
         frame
     }
@@ -176,7 +177,7 @@ impl Trial {
     pub fn abort(&mut self, rid: &str) {
         let Some(live) = self.ledger.request_status(rid).live else { return };
         for step in [OperatorAbort::Expected, OperatorAbort::Due] {
-            self.ledger.set_operator_abort(rid, live.number, step, &mut self.persister);
+            self.ledger.set_operator_abort(rid, live.number, step, &mut self.frame_log.records);
         }
     }
 
@@ -187,9 +188,7 @@ impl Trial {
         }
         self.held_rows.end_all(HoldEnd::Stop);
         let now = self.clock.now;
-        while self.stages().persist_release_marker(now) {
-            self.carry(now);
-        }
+        while self.release(now) {}
     }
 
     /// Does what is due up to this time, each at its own time.
@@ -217,9 +216,7 @@ impl Trial {
         self.chain.tick(&self.ledger, now);
         self.chain.end_lost_holds(&mut self.held_rows);
         self.deliver_answers(now);
-        if self.stages().persist_release_marker(now) {
-            self.carry(now);
-        }
+        self.release(now);
         if now.instant >= self.abandon_at {
             self.abandon_at = now.instant + ABANDON_EVERY;
             let abandon_after = self.abandon_after;
@@ -227,8 +224,16 @@ impl Trial {
         }
     }
 
+    /// Releases the held rows that are due, if there are any.
+    fn release(&mut self, now: Timestamp) -> bool {
+        let Some(marker) = self.markers.next(&self.held_rows, now) else { return false };
+        self.frame_log.persist(marker, now);
+        self.carry(now);
+        true
+    }
+
     fn carry(&mut self, now: Timestamp) {
-        while let Some(persisted) = self.persister.next(now) {
+        while let Some(persisted) = self.frame_log.next(now) {
             let mut stages = self.stages();
             // The settled frame goes to no sink.
             let _settled = match stages.markers.is_marker(&persisted) {
@@ -250,7 +255,7 @@ impl Trial {
 
     /// Takes the records since the last call: outcomes of frames, and ends of requests.
     pub fn take_records(&mut self) -> Vec<RecordCopy> {
-        self.persister.take_copies()
+        self.frame_log.records.take_copies()
     }
 
     /// Takes the events since the last call.

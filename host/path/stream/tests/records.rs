@@ -1,8 +1,9 @@
 //! No frame is sent without its record in the journal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::outbox::{Content, FrameToSend, Joins, Options, When};
-use afterbay_batch::persist::{JournalPolicy, Persister};
+use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{Received, Timestamp};
 use afterbay_config::OnError;
 use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
@@ -22,7 +23,8 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
     let metrics = Metrics::new(events.clone(), health.clone());
     let telemetry = StreamTelemetry { stream: "s".into(), events, counters: metrics.stream("s") };
     let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
-    let mut persister = Persister::new(writer, policy, &recovered, telemetry, health, now);
+    let records = Records::new(writer, policy, &recovered, telemetry, health, now);
+    let mut log = FrameLog::new(records, &recovered);
 
     let (mut poll, endpoint) = (Poll::new().unwrap(), Endpoint::ipc(dir.path().join("reader")).unwrap());
     let (reader, own) = (TokenRange { first: 100, count: 10 }, TokenRange { first: 1, count: 1 });
@@ -41,7 +43,7 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
         Budget::new(u64::MAX).portion(),
         SinkSender::new(push, false, now.instant),
         Resume::for_new_reader("reader", FrameNo(0)),
-        &persister,
+        &log.records,
         metrics.sink("s", "reader"),
     );
     while !sink.sender.is_connected() {
@@ -69,15 +71,15 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
         first_rows: Vec::new(),
     };
     let most = bounds::SENT_FRAMES_MAX as u64;
-    (1..=most).for_each(|sequence| persister.record_sent("reader", &sent(sequence), now));
-    assert_eq!(persister.send_room("reader"), SendRoom::Full);
+    (1..=most).for_each(|sequence| log.records.record_sent("reader", &sent(sequence), now));
+    assert_eq!(log.records.send_room("reader"), SendRoom::Full);
     let bytes = Bytes::from_static(b"frame");
-    persister.persist(Received { bytes: bytes.clone(), at: now }, now);
-    let persisted = persister.next(now).unwrap();
-    sink.push(&persisted, Content::Whole { bytes, counted: true, rows: 1, first_rows: 0 }, &persister);
-    assert!(!sink.send(&mut persister, now, &mut |_| ()), "the stream does not spin");
+    log.persist(Received { bytes: bytes.clone(), at: now }, now);
+    let persisted = log.next(now).unwrap();
+    sink.push(&persisted, Content::Whole { bytes, counted: true, rows: 1, first_rows: 0 }, &log.records);
+    assert!(!sink.send(&mut log.records, now, &mut |_| ()), "the stream does not spin");
     assert_eq!((sink.sender.frames(), sink.outbox.frames()), (0, 1));
-    persister.record_taken("reader", 1, FrameNo(0), None, now);
-    sink.send(&mut persister, now, &mut |_| ());
+    log.records.record_taken("reader", 1, FrameNo(0), None, now);
+    sink.send(&mut log.records, now, &mut |_| ());
     assert_eq!((sink.sender.frames(), sink.outbox.frames()), (1, 0));
 }

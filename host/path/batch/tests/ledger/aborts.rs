@@ -92,8 +92,8 @@ fn the_status_of_a_rid_is_that_of_the_live_request_with_exactly_this_rid() {
 }
 
 fn abort(stream: &mut Stream, rid: &str, number: u64, abort: OperatorAbort) {
-    let (ledger, persister) = stream.both();
-    ledger.set_operator_abort(rid, number, abort, persister);
+    let (ledger, records) = stream.both();
+    ledger.set_operator_abort(rid, number, abort, records);
 }
 
 /// The rows that leave for a batch, with the operator's aborts applied.

@@ -56,8 +56,8 @@ fn pickled(ids: &[u8], count: &[u8], step: u8, finish: &[u8]) -> Bytes {
 /// Passes one frame. Returns for each row whether plugins see it, and the tokens in it.
 fn frame(stream: &mut Stream, bytes: Bytes) -> Vec<(bool, u32)> {
     let decoded = stream.receive(bytes);
-    let (ledger, persister) = stream.both();
-    let Ok(accounted) = ledger.account(decoded, persister) else { panic!("no rows") };
+    let (ledger, records) = stream.both();
+    let Ok(accounted) = ledger.account(decoded, records) else { panic!("no rows") };
     assert!(accounted.any().hidden == accounted.rows().iter().any(|row| row.hidden));
     assert!(accounted.any().unread == accounted.rows().iter().any(|row| row.unread));
     let rows = accounted.rows().iter().map(|row| (!row.hidden, row.tokens)).collect();

@@ -33,8 +33,8 @@ fn barrier(stream: &Stream, kind: Barrier) -> u64 {
 /// Passes a frame without rows. Returns its content.
 fn pass(stream: &mut Stream, bytes: &'static [u8]) -> (Bytes, bool, bool) {
     let decoded = stream.receive(Bytes::from_static(bytes));
-    let (ledger, persister) = stream.both();
-    let Err(settled) = ledger.account(decoded, persister) else { panic!("rows") };
+    let (ledger, records) = stream.both();
+    let Err(settled) = ledger.account(decoded, records) else { panic!("rows") };
     let (_, SettledContent::Whole { bytes, counted, to_all }) = settled.into_parts() else {
         panic!("no frame")
     };
@@ -61,8 +61,8 @@ fn a_frame_without_rows_passes_whole_and_is_recorded_and_counted_by_kind() {
 
 fn refuse(stream: &mut Stream, bytes: Bytes) -> SettledContent {
     let Decoded::Barrier(decoded) = stream.receive(bytes) else { panic!("rows") };
-    let (ledger, persister) = stream.both();
-    ledger.refuse_barrier(decoded, &PLUGIN.into(), persister).into_parts().1
+    let (ledger, records) = stream.both();
+    ledger.refuse_barrier(decoded, &PLUGIN.into(), records).into_parts().1
 }
 
 #[test]
@@ -112,13 +112,13 @@ fn a_poison_frame_passes_or_is_dropped_as_the_guards_of_the_chain_want() {
         stream.persist(bytes.unwrap())
     };
     let frame = persisted(&mut stream);
-    let (ledger, persister) = stream.both();
-    let settled = ledger.forward_poison(frame, "panicked twice".to_owned(), persister);
+    let (ledger, records) = stream.both();
+    let settled = ledger.forward_poison(frame, "panicked twice".to_owned(), records);
     let SettledContent::Whole { counted, to_all, .. } = settled.into_parts().1 else { panic!("no frame") };
     assert_eq!((counted, to_all), (true, false));
     let frame = persisted(&mut stream);
-    let (ledger, persister) = stream.both();
-    let settled = ledger.refuse_poison(frame, "panicked twice".to_owned(), &PLUGIN.into(), persister);
+    let (ledger, records) = stream.both();
+    let settled = ledger.refuse_poison(frame, "panicked twice".to_owned(), &PLUGIN.into(), records);
     assert!(matches!(settled.into_parts().1, SettledContent::Nothing));
     let passages: Vec<_> = stream.outcomes().into_iter().map(|outcome| outcome.passage).collect();
     assert_eq!(passages, [Passage::NotUnderstood("panicked twice".into()), Passage::Dropped]);
@@ -174,7 +174,7 @@ fn a_batch_that_cannot_be_written_and_that_a_guard_judged_ends_all_its_requests(
 /// Accounts a message. Returns its bytes, too.
 fn account(stream: &mut Stream, bytes: Bytes) -> (Bytes, ChainOutput) {
     let decoded = stream.receive(bytes.clone());
-    let (ledger, persister) = stream.both();
-    let Ok(accounted) = ledger.account(decoded, persister) else { panic!("no rows") };
+    let (ledger, records) = stream.both();
+    let Ok(accounted) = ledger.account(decoded, records) else { panic!("no rows") };
     (bytes, ChainOutput::new(accounted))
 }

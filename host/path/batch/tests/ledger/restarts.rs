@@ -35,8 +35,8 @@ fn tokens_that_were_lost_around_a_start_are_one_event_and_no_gap_or_imbalance() 
     stream.pass(vec![row("new", &[1], 3)]);
     stream.seconds += 1;
     let now = stream.now().instant;
-    let (ledger, held, persister) = stream.all();
-    assert_eq!(ledger.abandon(Duration::from_secs(1), now, held, persister).len(), 2);
+    let (ledger, held, records) = stream.all();
+    assert_eq!(ledger.abandon(Duration::from_secs(1), now, held, records).len(), 2);
     report(&mut stream);
     let events = stream.recorder.of::<FramesMissing>();
     assert_eq!(events.last().map(|event| (event.requests, event.tokens, event.silent)), Some((1, 2, 0)));
@@ -64,8 +64,8 @@ fn requests_without_a_row_for_a_time_are_closed_and_held_rows_leave_before() {
     stream.seconds = 15;
     let abandon = |stream: &mut Stream| {
         let now = stream.now().instant;
-        let (ledger, held, persister) = stream.all();
-        ledger.abandon(Duration::from_secs(15), now, held, persister)
+        let (ledger, held, records) = stream.all();
+        ledger.abandon(Duration::from_secs(15), now, held, records)
     };
     assert_eq!(abandon(&mut stream).len(), 1);
     assert_eq!(stream.release_due().unwrap().len(), 1, "the held row leaves");

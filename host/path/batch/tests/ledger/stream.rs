@@ -1,9 +1,10 @@
-//! A stream without sockets and plugins: a persister on a journal in a temporary directory, the held rows, and the ledger.
+//! A stream without sockets and plugins: a journal in a temporary directory, the held rows, and the ledger.
 
+use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, RestartGap, UpstreamAborts};
 use afterbay_batch::outbox::JoinEnds;
-use afterbay_batch::persist::{JournalPolicy, Persister};
+use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{
     ChainOutput, Decoded, FrameDecoder, HeldRow, Persisted, Received, ReleasedRow, RequestSlot, RoutingTable,
     RowContent, Settled, SettledContent, SinkTarget, Timestamp,
@@ -40,7 +41,7 @@ pub struct Stream {
 
 struct Parts {
     ledger: Ledger,
-    persister: Persister,
+    log: FrameLog,
     held: HeldRows,
     _journal: JournalDirectory,
 }
@@ -132,23 +133,24 @@ impl Stream {
         ledger.restore_first_rows(&recovered.live, &writer, &mut self.decoder);
         let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
-        let mut persister = Persister::new(writer, policy, &recovered, telemetry, health, now);
-        let mut held = self.recover_held(&persister, &ledger, &recovered, now.instant);
+        let mut records = Records::new(writer, policy, &recovered, telemetry, health, now);
+        let mut held = self.recover_held(&records, &ledger, &recovered, now.instant);
         held.restore(&[], now.instant, |_| false);
-        ledger.restore_held(&recovered.live, &held, &mut persister);
-        self.parts = Some(Parts { ledger, persister, held, _journal: journal });
+        ledger.restore_held(&recovered.live, &held, &mut records);
+        let log = FrameLog::new(records, &recovered);
+        self.parts = Some(Parts { ledger, log, held, _journal: journal });
     }
 
     fn recover_held(
         &mut self,
-        persister: &Persister,
+        records: &Records,
         ledger: &Ledger,
         recovered: &RecoveredStream,
         now: Instant,
     ) -> HeldRows {
         let mut held = HeldRows::new(JoinEnds::Anywhere);
-        let Some(after) = persister.held_after() else { return held };
-        let mut backlog = persister.backlog_from(FrameNo(after.0 + 1));
+        let Some(after) = records.held_after() else { return held };
+        let mut backlog = records.backlog_from(FrameNo(after.0 + 1));
         while backlog.position() <= recovered.last_frame {
             let Some(BacklogItem::Frame(frame)) = backlog.next().unwrap() else { break };
             held.recover(&frame, &mut self.decoder, |number| ledger.slot_of(number), now).unwrap();
@@ -158,11 +160,11 @@ impl Stream {
 
     /// Ends the process and starts it again. `is_clean` seals the journal first.
     pub fn restart(&mut self, is_clean: bool) {
-        let Some(Parts { ledger, mut persister, .. }) = self.parts.take() else { return };
-        assert!(persister.flush());
+        let Some(Parts { ledger, mut log, .. }) = self.parts.take() else { return };
+        assert!(log.records.flush());
         match is_clean {
-            true => persister.finish().unwrap(),
-            false => drop(persister),
+            true => log.records.finish().unwrap(),
+            false => drop(log),
         }
         self.open(ledger.into_upstream_aborts());
     }
@@ -187,16 +189,16 @@ impl Stream {
         &mut self.parts().held
     }
 
-    /// The ledger and the persister, for methods that take both.
-    pub fn both(&mut self) -> (&mut Ledger, &mut Persister) {
-        let Parts { ledger, persister, .. } = self.parts();
-        (ledger, persister)
+    /// The ledger and the records, for methods that take both.
+    pub fn both(&mut self) -> (&mut Ledger, &mut Records) {
+        let Parts { ledger, log, .. } = self.parts();
+        (ledger, &mut log.records)
     }
 
-    /// The ledger, the held rows and the persister.
-    pub fn all(&mut self) -> (&mut Ledger, &mut HeldRows, &mut Persister) {
-        let Parts { ledger, persister, held, .. } = self.parts();
-        (ledger, held, persister)
+    /// The ledger, the held rows and the records.
+    pub fn all(&mut self) -> (&mut Ledger, &mut HeldRows, &mut Records) {
+        let Parts { ledger, log, held, .. } = self.parts();
+        (ledger, held, &mut log.records)
     }
 
     pub fn counters(&self) -> &StreamCounters {
@@ -210,9 +212,9 @@ impl Stream {
 
     pub fn persist(&mut self, bytes: Bytes) -> Persisted {
         let at = self.now();
-        let persister = &mut self.parts().persister;
-        persister.persist(Received { bytes, at }, at);
-        persister.next(at).unwrap()
+        let log = &mut self.parts().log;
+        log.persist(Received { bytes, at }, at);
+        log.next(at).unwrap()
     }
 
     /// Persists and decodes a message.
@@ -227,14 +229,14 @@ impl Stream {
 
     pub fn account_as(&mut self, kind: BatchKind, rows: Vec<SynthRow>) -> ChainOutput {
         let decoded = self.receive(SynthBatch { rows }.encode(kind, SynthWire::Msgpack).unwrap());
-        let (ledger, persister) = self.both();
-        let Ok(accounted) = ledger.account(decoded, persister) else { panic!("no rows") };
+        let (ledger, records) = self.both();
+        let Ok(accounted) = ledger.account(decoded, records) else { panic!("no rows") };
         ChainOutput::new(accounted)
     }
 
     pub fn settle(&mut self, output: ChainOutput) -> Settled {
-        let (ledger, held, persister) = self.all();
-        ledger.settle(output, held, persister)
+        let (ledger, held, records) = self.all();
+        ledger.settle(output, held, records)
     }
 
     /// The rows that leave for a batch without a decision.
@@ -319,8 +321,8 @@ impl Stream {
     pub fn begin_release(&mut self) -> Option<ChainOutput> {
         let at = self.now();
         let marker = self.persist(Bytes::from_static(RELEASE_MARKER));
-        let (ledger, held, persister) = self.all();
-        match ledger.release(marker, held, persister, at.instant) {
+        let (ledger, held, records) = self.all();
+        match ledger.release(marker, held, records, at.instant) {
             Ok((output, plugin)) => {
                 assert_eq!(plugin.as_str(), PLUGIN);
                 Some(output)
@@ -340,9 +342,9 @@ impl Stream {
 
     /// The outcomes of all frames, as the journal has them.
     pub fn outcomes(&mut self) -> Vec<Outcome<'static>> {
-        let persister = &mut self.parts().persister;
-        assert!(persister.flush());
-        let mut backlog = persister.backlog_from(FrameNo(1));
+        let records = &mut self.parts().log.records;
+        assert!(records.flush());
+        let mut backlog = records.backlog_from(FrameNo(1));
         let mut outcomes = Vec::new();
         while let Some(item) = backlog.next().unwrap() {
             let BacklogItem::Frame(frame) = item else { panic!("a frame is missing") };

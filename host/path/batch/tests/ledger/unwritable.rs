@@ -23,8 +23,8 @@ fn batch(rids: &[&str], count: u8) -> Bytes {
 
 fn account(stream: &mut Stream, bytes: Bytes) -> ChainOutput {
     let decoded = stream.receive(bytes);
-    let (ledger, persister) = stream.both();
-    let Ok(accounted) = ledger.account(decoded, persister) else { panic!("no rows") };
+    let (ledger, records) = stream.both();
+    let Ok(accounted) = ledger.account(decoded, records) else { panic!("no rows") };
     ChainOutput::new(accounted)
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Rescued {
 pub(crate) fn rescue(pipeline: Pipeline, panic: Option<&str>, holds: Option<Vec<HoldTimes>>) -> Rescued {
     let Pipeline {
         receive,
-        persister,
+        frame_log,
         decoder,
         mut ledger,
         chain,
@@ -49,7 +49,7 @@ pub(crate) fn rescue(pipeline: Pipeline, panic: Option<&str>, holds: Option<Vec<
         ..
     } = pipeline;
     // The writer's end may panic, too. The records that it held are then lost.
-    let _ended = catch_unwind(AssertUnwindSafe(|| drop(persister)));
+    let _ended = catch_unwind(AssertUnwindSafe(|| drop(frame_log)));
     // The rebuilt ledger does not know what this one has seen since the start.
     ledger.close_restart_gap();
     let poison = panic.map_or_else(PoisonDetector::default, |why| poison.after_panic(why));

@@ -9,7 +9,7 @@
 //! plugins send them. The sinks of a stream and their order never change while the stream runs.
 
 use afterbay_batch::outbox::Content;
-use afterbay_batch::persist::Persister;
+use afterbay_batch::records::Records;
 use afterbay_batch::{Destination, Persisted, RoutingTable, Settled, SettledContent, SinkTarget, reader_key};
 use afterbay_config::Takes;
 use afterbay_events::StreamTelemetry;
@@ -50,10 +50,10 @@ impl Router {
     }
 
     /// Splits a frame among the sinks, and records the split in the journal.
-    pub fn route(&mut self, settled: Settled, persister: &mut Persister) -> Outgoing {
+    pub fn route(&mut self, settled: Settled, records: &mut Records) -> Outgoing {
         let (persisted, content) = settled.into_parts();
         let contents = self.split(persisted.frame(), content);
-        self.record(persisted.frame(), persister);
+        self.record(persisted.frame(), records);
         Outgoing { persisted, contents }
     }
 
@@ -64,9 +64,9 @@ impl Router {
     }
 
     /// Records the sink of each row of the frame that was split last.
-    pub fn record(&self, frame: FrameNo, persister: &mut Persister) {
+    pub fn record(&self, frame: FrameNo, records: &mut Records) {
         if !self.targets.is_empty() {
-            persister.record_routes(frame, &self.names, &self.requests, &self.targets);
+            records.record_routes(frame, &self.names, &self.requests, &self.targets);
         }
     }
 

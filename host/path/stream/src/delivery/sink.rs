@@ -10,7 +10,7 @@ use crate::delivery::sender::{SinkSender, WrittenFrame};
 use crate::delivery::spill::{Spill, Spilled};
 use crate::delivery::stored_content::stored_content;
 use afterbay_batch::outbox::{Content, Frame, Options, Outbox};
-use afterbay_batch::persist::Persister;
+use afterbay_batch::records::Records;
 use afterbay_batch::{FrameDecoder, Persisted, Timestamp, failpoint};
 use afterbay_events::SinkCounters;
 use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver, SendRoom};
@@ -60,13 +60,13 @@ impl Sink {
         memory: Portion,
         sender: SinkSender,
         resume: Resume,
-        persister: &Persister,
+        records: &Records,
         counters: Arc<SinkCounters>,
     ) -> Sink {
         let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
         let last_pushed = resume.done();
         let spill = (last_pushed < resume.through()).then(|| {
-            Spill::of_earlier_run(persister.backlog_from(FrameNo(last_pushed.0 + 1)), resume.through())
+            Spill::of_earlier_run(records.backlog_from(FrameNo(last_pushed.0 + 1)), resume.through())
         });
         let recorded = RecordedProgress {
             sequence: resume.last_sent(),
@@ -110,7 +110,7 @@ impl Sink {
     }
 
     /// Queues the sink's content of a frame: in memory, or if that is full, by the frame's place in the journal.
-    pub fn push(&mut self, persisted: &Persisted, content: Content, persister: &Persister) {
+    pub fn push(&mut self, persisted: &Persisted, content: Content, records: &Records) {
         self.last_pushed = persisted.frame().max(self.last_pushed);
         if self.spill.is_none() {
             if self.has_taken(persisted.frame()) {
@@ -123,7 +123,7 @@ impl Sink {
             self.outbox.push(frame(content));
             return self.memory.set(self.outbox.memory());
         }
-        let spill = self.spill.get_or_insert_with(|| Spill::new(persister.backlog(persisted)));
+        let spill = self.spill.get_or_insert_with(|| Spill::new(records.backlog(persisted)));
         spill.push(persisted, || frame(content));
     }
 
@@ -131,27 +131,27 @@ impl Sink {
     pub fn refill(
         &mut self,
         index: usize,
-        persister: &mut Persister,
+        records: &mut Records,
         decoder: &mut FrameDecoder,
         router: &mut Router,
         now: Timestamp,
     ) {
         for _ in 0..FRAMES_PER_REFILL {
-            if !self.can_refill(persister) {
+            if !self.can_refill(records) {
                 return;
             }
             let Some(spill) = &mut self.spill else { return };
             // The outcome of the next frame may be among the records that are not written yet.
-            let next = if persister.flush() { spill.next() } else { Ok(None) };
+            let next = if records.flush() { spill.next() } else { Ok(None) };
             let retry_at = Some(now.instant + RETRY_EVERY);
             match next {
                 Ok(Some(Spilled::InMemory(frame))) => self.outbox.push(frame),
                 Ok(Some(Spilled::Read(read))) => {
-                    self.push_read(index, &read, persister, decoder, router, now);
+                    self.push_read(index, &read, records, decoder, router, now);
                 }
                 Ok(None) => spill.retry_at = retry_at,
                 Err(error) => {
-                    persister.report_read_error(&error);
+                    records.report_read_error(&error);
                     if !error.is_missing() {
                         spill.retry_at = retry_at;
                     }
@@ -166,7 +166,7 @@ impl Sink {
         &mut self,
         index: usize,
         read: &BacklogFrame,
-        persister: &mut Persister,
+        records: &mut Records,
         decoder: &mut FrameDecoder,
         router: &mut Router,
         now: Timestamp,
@@ -176,7 +176,7 @@ impl Sink {
             content = router.content_for(read.frame, stored_content(read, decoder), index);
             if self.resume.is_some() {
                 // The earlier run may have had other sinks.
-                router.record(read.frame, persister);
+                router.record(read.frame, records);
             }
         }
         drop(self.resume.take_if(|resume| read.frame > resume.through()));
@@ -191,9 +191,9 @@ impl Sink {
 
     /// Whether [`Sink::refill`] may read a frame now. While frames of an earlier run are accounted, none is read, because
     /// those come first.
-    pub fn can_refill(&self, persister: &Persister) -> bool {
+    pub fn can_refill(&self, records: &Records) -> bool {
         let can_read = self.spill.as_ref().is_some_and(|spill| spill.retry_at.is_none());
-        can_read && self.has_room() && !persister.has_unaccounted()
+        can_read && self.has_room() && !records.lacks_outcomes
     }
 
     fn has_room(&self) -> bool {
@@ -217,7 +217,7 @@ impl Sink {
     /// Returns whether the reader would take more.
     pub fn send(
         &mut self,
-        persister: &mut Persister,
+        records: &mut Records,
         now: Timestamp,
         on_written: &mut impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
     ) -> bool {
@@ -230,14 +230,14 @@ impl Sink {
         }
         self.outbox.taken(self.sender.socket().taken());
         // Before a frame is sent: after a kill, the reader's count is compared with this record.
-        self.record_taken(persister, now);
-        if self.sender.socket().is_held() && persister.may_send(now) {
+        self.record_taken(records, now);
+        if self.sender.socket().is_held() && records.may_send(now) {
             self.sender.socket_mut().hold(false);
         }
         let was_refused = self.sender.staged().frames > 0;
         let mut has_sent = false;
         while !was_refused && self.sender.has_room() {
-            let room = persister.send_room(&self.name);
+            let room = records.send_room(&self.name);
             // The next frame waits until the reader has taken one: its record would exceed a bound of the journal.
             if room == SendRoom::Full {
                 break;
@@ -249,50 +249,50 @@ impl Sink {
                 self.counters.row_wait_seconds.observe_many(waited, u64::from(*rows));
             }
             failpoint::at("compose");
-            persister.record_sent(&self.name, &outgoing, now);
+            records.record_sent(&self.name, &outgoing, now);
             failpoint::at("recorded");
             self.sender.stage(outgoing);
             has_sent = true;
         }
         // The record is written before the kernel gets the frame, so that no frame is sent of which the journal knows
         // nothing. The same write takes the outcomes of the frames.
-        if (has_sent || was_refused) && persister.may_send(now) {
+        if (has_sent || was_refused) && records.may_send(now) {
             self.sender.commit();
         }
         failpoint::at("flush");
         // A new reader gets the frames again that the reader before it has not finished. Its count must be on record first:
         // after a kill, the old reader's count would say that these frames never arrived.
         let generation = self.sender.credit().map(|credit| credit.generation);
-        if self.written_generation == generation || persister.may_send(now) {
+        if self.written_generation == generation || records.may_send(now) {
             self.written_generation = generation;
             self.sender.flush(now.instant, on_written);
         }
         failpoint::at("flushed");
-        self.record_handed_over(persister);
+        self.record_handed_over(records);
         self.outbox.taken(self.sender.socket().taken());
         // A notice may name frames as unconfirmed. It is published before they count as taken: after a death in between, nobody
         // would name them.
         if !self.sender.socket().has_notices() {
-            self.record_taken(persister, now);
+            self.record_taken(records, now);
         }
         self.memory.set(self.outbox.memory());
         has_sent && !self.outbox.is_empty() && self.sender.keeps_up()
     }
 
     /// Records at once which frames the kernel has. After a kill, a reader that had stopped reading still gets these.
-    fn record_handed_over(&mut self, persister: &mut Persister) {
+    fn record_handed_over(&mut self, records: &mut Records) {
         let socket = self.sender.socket();
         let Some(Credit { generation, .. }) = self.sender.credit() else { return };
         let handed_over = HandedOver { sequence: socket.written(), generation };
         if handed_over.sequence > socket.taken() && self.recorded.handed_over != Some(handed_over) {
             self.recorded.handed_over = Some(handed_over);
-            persister.record_handed_over(&self.name, handed_over);
-            persister.flush();
+            records.record_handed_over(&self.name, handed_over);
+            records.flush();
         }
     }
 
     /// Records how far the reader has taken the stream.
-    pub fn record_taken(&mut self, persister: &mut Persister, now: Timestamp) {
+    pub fn record_taken(&mut self, records: &mut Records, now: Timestamp) {
         let done = FrameNo(self.outbox.done());
         // Frames without content for this sink are taken, too, if nothing is queued.
         let through = if self.is_drained() { self.last_pushed.max(done) } else { done };
@@ -302,21 +302,21 @@ impl Sink {
         // The credit is recorded even before the reader has taken a frame: it is where the reader's count begins.
         if (recorded.sequence, recorded.through, recorded.credit) != (sequence, through, credit) {
             (recorded.sequence, recorded.through, recorded.credit) = (sequence, through, credit);
-            persister.record_taken(&self.name, sequence, through, credit, now);
+            records.record_taken(&self.name, sequence, through, credit, now);
         }
     }
 
     /// Forgets the frames that the next process does not have, and records which frames it has.
-    pub fn drop_unsaved(&mut self, persister: &mut Persister) {
+    pub fn drop_unsaved(&mut self, records: &mut Records) {
         self.sender.drop_unsaved();
         let socket = self.sender.socket();
-        persister.record_never_written(&self.name, socket.taken(), self.sender.last(), self.sender.credit());
+        records.record_never_written(&self.name, socket.taken(), self.sender.last(), self.sender.credit());
     }
 
     /// Records at the end of the stream which of the socket's frames the kernel never had.
-    pub fn record_never_written(&self, persister: &mut Persister) {
+    pub fn record_never_written(&self, records: &mut Records) {
         let socket = self.sender.socket();
-        persister.record_never_written(&self.name, socket.taken(), socket.written(), self.sender.credit());
+        records.record_never_written(&self.name, socket.taken(), socket.written(), self.sender.credit());
     }
 
     /// Does what is due.

@@ -3,7 +3,7 @@
 use crate::delivery::router::Router;
 use crate::delivery::sender::WrittenFrame;
 use crate::delivery::sink::Sink;
-use afterbay_batch::persist::Persister;
+use afterbay_batch::records::Records;
 use afterbay_batch::{FrameDecoder, Settled, Timestamp, failpoint};
 use afterbay_journal::FrameNo;
 use std::time::Instant;
@@ -26,11 +26,11 @@ impl Delivery {
     }
 
     /// Routes a settled frame, and queues each sink's content.
-    pub fn push(&mut self, settled: Settled, persister: &mut Persister) {
+    pub fn push(&mut self, settled: Settled, records: &mut Records) {
         failpoint::at("route");
-        let outgoing = self.router.route(settled, persister);
+        let outgoing = self.router.route(settled, records);
         for (sink, content) in self.sinks.iter_mut().zip(outgoing.contents) {
-            sink.push(&outgoing.persisted, content, persister);
+            sink.push(&outgoing.persisted, content, records);
         }
     }
 
@@ -38,29 +38,29 @@ impl Delivery {
     /// Returns whether more can be sent without an event of the poll.
     pub fn send(
         &mut self,
-        persister: &mut Persister,
+        records: &mut Records,
         decoder: &mut FrameDecoder,
         now: Timestamp,
         mut on_written: impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
     ) -> bool {
         let mut has_more = false;
         for (index, sink) in self.sinks.iter_mut().enumerate() {
-            sink.refill(index, persister, decoder, &mut self.router, now);
-            has_more |= sink.send(persister, now, &mut on_written);
-            has_more |= sink.can_refill(persister);
+            sink.refill(index, records, decoder, &mut self.router, now);
+            has_more |= sink.send(records, now, &mut on_written);
+            has_more |= sink.can_refill(records);
         }
         let retained_from = self.sinks.iter().filter_map(Sink::retained_from).min();
         if self.retained_from != retained_from {
             self.retained_from = retained_from;
-            persister.retain_from(retained_from);
+            records.retain_from(retained_from);
         }
         has_more
     }
 
     /// Sends frames whose record could not be written before.
-    pub fn send_staged(&mut self, persister: &mut Persister, now: Timestamp) {
+    pub fn send_staged(&mut self, records: &mut Records, now: Timestamp) {
         for sink in self.sinks.iter_mut().filter(|sink| sink.sender.staged().frames > 0) {
-            sink.send(persister, now, &mut |_| ());
+            sink.send(records, now, &mut |_| ());
         }
     }
 
@@ -97,19 +97,19 @@ impl Delivery {
     }
 
     /// Records at the end of the stream how far each reader is, and which frames the kernel never had.
-    pub fn record_end(&mut self, persister: &mut Persister, now: Timestamp) {
+    pub fn record_end(&mut self, records: &mut Records, now: Timestamp) {
         for sink in &mut self.sinks {
-            sink.record_taken(persister, now);
+            sink.record_taken(records, now);
         }
-        self.sinks.iter().for_each(|sink| sink.record_never_written(persister));
+        self.sinks.iter().for_each(|sink| sink.record_never_written(records));
     }
 
     /// Records at a hand-over how far each reader is, and which frames the next process does not have. This process forgets these
     /// frames, too: whichever process goes on composes them again.
-    pub fn record_hand_over(&mut self, persister: &mut Persister, now: Timestamp) {
+    pub fn record_hand_over(&mut self, records: &mut Records, now: Timestamp) {
         for sink in &mut self.sinks {
-            sink.record_taken(persister, now);
-            sink.drop_unsaved(persister);
+            sink.record_taken(records, now);
+            sink.drop_unsaved(records);
         }
     }
 

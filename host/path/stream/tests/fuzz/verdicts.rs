@@ -2,7 +2,7 @@
 
 use crate::{PluginSetup, SinkSetup, Trial, TrialSetup};
 use afterbay_batch::outbox::Joins;
-use afterbay_batch::persist::RecordCopy;
+use afterbay_batch::records::RecordCopy;
 use afterbay_config as config;
 use afterbay_config::OnFault;
 use afterbay_events::{Events, Health, Metrics};

@@ -4,7 +4,7 @@
 //! aborts. Does not know how an abort is sent.
 
 use super::{Ledger, Request};
-use crate::persist::Persister;
+use crate::records::Records;
 use crate::{ChainOutput, RecordedVerdicts, RequestSlot, Row, RowContent};
 use afterbay_events::event::AbortFailed;
 use afterbay_journal::reader::OperatorAbort;
@@ -96,7 +96,7 @@ impl Ledger {
         rid: &str,
         number: u64,
         abort: OperatorAbort,
-        persister: &mut Persister,
+        records: &mut Records,
     ) {
         let Some(slot) = self.requests.find(rid.as_bytes()) else { return };
         let is_same = |request: &&Request| request.number() == number && !request.is_finished_early();
@@ -108,7 +108,7 @@ impl Ledger {
             (OperatorAbort::No, OperatorAbort::Expected) => {}
             _ => return,
         }
-        persister.record_abort(request.handle, abort);
+        records.record_abort(request.handle, abort);
         self.set_abort(slot, abort);
     }
 

@@ -3,7 +3,7 @@
 //! Each row is accounted by itself: a row that cannot be read does not affect the other rows.
 
 use super::{Ledger, Request, finish_kind};
-use crate::persist::Persister;
+use crate::records::Records;
 use crate::{Accounted, AnyRow, Decoded, Persisted, RequestSlot, Row, Settled};
 use afterbay_events::event::{RequestGap, RowsUnread};
 use afterbay_journal::{self as journal, stored_rid};
@@ -14,12 +14,12 @@ use std::borrow::Cow;
 impl Ledger {
     /// Accounts each row of a batch to its request. Settles barriers.
     #[expect(clippy::result_large_err, reason = "one per frame: a box costs more than the move")]
-    pub fn account(&mut self, decoded: Decoded, persister: &mut Persister) -> Result<Accounted, Settled> {
+    pub fn account(&mut self, decoded: Decoded, records: &mut Records) -> Result<Accounted, Settled> {
         let decoded = match decoded {
             Decoded::Batch(decoded) => decoded,
             Decoded::Barrier(decoded) => {
                 self.note_departed(decoded.barrier().finished_requests());
-                return Err(self.settle_barrier(decoded, persister));
+                return Err(self.settle_barrier(decoded, records));
             }
         };
         let (persisted, batch) = (decoded.persisted(), decoded.batch());
@@ -30,7 +30,7 @@ impl Ledger {
         self.tokens.extend(batch.token_counts());
         self.completion_counts.extend(batch.completion_counts());
         self.finishes.extend(batch.finishes().map(|finish| finish_kind(&finish)));
-        let begun = self.find_requests(persisted, batch, persister);
+        let begun = self.find_requests(persisted, batch, records);
         let mut any = AnyRow::default();
         let mut received = 0;
         for index in 0..self.requests.rows().len() {
@@ -83,13 +83,13 @@ impl Ledger {
     }
 
     /// Finds the live request of each row, or opens one. Returns the rows that begin a request.
-    fn find_requests(&mut self, persisted: &Persisted, batch: &Batch, persister: &mut Persister) -> Vec<u32> {
+    fn find_requests(&mut self, persisted: &Persisted, batch: &Batch, records: &mut Records) -> Vec<u32> {
         self.requests.begin_batch();
         let mut begun = Vec::new();
         for (row, rid) in (0..).zip(batch.rid_bytes()) {
             if self.requests.find_next(rid).is_none() {
                 let end = (self.tokens[row as usize], self.finishes[row as usize]);
-                let (_, first) = self.find_or_open(persisted, batch, row, end, persister);
+                let (_, first) = self.find_or_open(persisted, batch, row, end, records);
                 begun.extend(first.then_some(row));
             }
         }
@@ -116,7 +116,7 @@ impl Ledger {
         batch: &Batch,
         row: u32,
         (tokens, finish): (u32, FinishKind),
-        persister: &mut Persister,
+        records: &mut Records,
     ) -> (RequestSlot, bool) {
         let rid = batch.rid_of(row);
         let name = match rid {
@@ -135,7 +135,7 @@ impl Ledger {
             is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
             is_rid_hashed: is_hashed,
             takes_next_count: self.bound.is_full,
-            ..Request::new(persister.open_request(&name), persisted.at().instant)
+            ..Request::new(records.open_request(&name), persisted.at().instant)
         };
         request.read_first_row(batch, row);
         self.telemetry.counters.requests_opened.add(1);

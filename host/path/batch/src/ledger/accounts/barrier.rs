@@ -1,7 +1,7 @@
 //! Frames that are forwarded whole: frames without rows, and frames that cannot be read.
 
 use super::Ledger;
-use crate::persist::Persister;
+use crate::records::Records;
 use crate::{DecodedBarrier, Persisted, Settled, SettledContent};
 use afterbay_events::Barrier as BarrierLabel;
 use afterbay_events::event::FrameNotUnderstood;
@@ -13,7 +13,7 @@ const FORWARDED: &str = "forwarded unchanged";
 
 impl Ledger {
     /// Records a frame without rows, and forwards the frame.
-    pub(super) fn settle_barrier(&self, decoded: DecodedBarrier, persister: &mut Persister) -> Settled {
+    pub(super) fn settle_barrier(&self, decoded: DecodedBarrier, records: &mut Records) -> Settled {
         let (barrier, persisted) = (decoded.barrier(), decoded.persisted());
         let text = barrier.kind.to_string();
         let (label, passage) = match &barrier.kind {
@@ -27,15 +27,15 @@ impl Ledger {
             }
         };
         self.telemetry.counters.barriers.add(label, 1);
-        persister.record_outcome(&without_rows(persisted, passage));
+        records.record_outcome(&without_rows(persisted, passage));
         let content = SettledContent::from_barrier(barrier);
         decoded.settle(content)
     }
 
     /// Forwards a poison frame unchanged.
-    pub fn forward_poison(&self, persisted: Persisted, why: String, persister: &mut Persister) -> Settled {
+    pub fn forward_poison(&self, persisted: Persisted, why: String, records: &mut Records) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::NotUnderstood, 1);
-        persister.record_outcome(&without_rows(&persisted, Passage::NotUnderstood((&why).into())));
+        records.record_outcome(&without_rows(&persisted, Passage::NotUnderstood((&why).into())));
         self.report_not_understood(&persisted, "panic", why, FORWARDED.to_owned());
         // Nearly all frames have rows, and readers count these.
         let content =

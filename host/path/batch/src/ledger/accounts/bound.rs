@@ -6,7 +6,7 @@
 use super::{Ledger, Request};
 use crate::RequestSlot;
 use crate::hold::HeldRows;
-use crate::persist::Persister;
+use crate::records::Records;
 use afterbay_events::HoldEnd;
 use afterbay_events::event::{LiveRequestsFull, RequestAbandoned};
 use afterbay_journal::bounds::LIVE_REQUESTS_MAX;
@@ -60,7 +60,7 @@ impl Ledger {
         batch: &Batch,
         now: Instant,
         held_rows: &mut HeldRows,
-        persister: &mut Persister,
+        records: &mut Records,
     ) -> Vec<u64> {
         self.bound.is_full = true;
         if self.bound.search_at.is_some_and(|at| now < at) {
@@ -70,7 +70,7 @@ impl Ledger {
         let mut idle = self.idle_for(IDLE_MIN, now);
         idle.sort_unstable();
         idle.truncate(self.excess(batch) + self.bound.max / FREE_SHARE);
-        let closed = self.give_up(idle, held_rows, persister, |_, _| {});
+        let closed = self.give_up(idle, held_rows, records, |_, _| {});
         let (stream, given_up) = (self.telemetry.stream.clone(), closed.len() as u64);
         self.telemetry.publish(LiveRequestsFull { stream, limit: self.bound.max as u64, given_up });
         closed
@@ -89,10 +89,10 @@ impl Ledger {
         idle: Duration,
         now: Instant,
         held_rows: &mut HeldRows,
-        persister: &mut Persister,
+        records: &mut Records,
     ) -> Vec<u64> {
         let idle = self.idle_for(idle, now);
-        self.give_up(idle, held_rows, persister, |ledger, rid| {
+        self.give_up(idle, held_rows, records, |ledger, rid| {
             ledger.telemetry.publish(RequestAbandoned { stream: ledger.telemetry.stream.clone(), rid });
         })
     }
@@ -107,7 +107,7 @@ impl Ledger {
         &mut self,
         requests: Vec<(Instant, RequestSlot)>,
         held_rows: &mut HeldRows,
-        persister: &mut Persister,
+        records: &mut Records,
         report: impl Fn(&Ledger, String),
     ) -> Vec<u64> {
         let mut closed = Vec::new();
@@ -119,24 +119,24 @@ impl Ledger {
                 continue;
             }
             let rid = rid.to_owned();
-            closed.extend(self.close(slot, persister));
+            closed.extend(self.close(slot, records));
             report(self, rid);
         }
         closed
     }
 
     /// Closes the requests that live for one frame only.
-    pub(super) fn close_single_frame(&mut self, persister: &mut Persister) {
+    pub(super) fn close_single_frame(&mut self, records: &mut Records) {
         let mut requests = std::mem::take(&mut self.single_frame);
         for slot in requests.drain(..) {
-            self.close(slot, persister);
+            self.close(slot, records);
         }
         self.single_frame = requests;
     }
 
     /// Closes a request that the scheduler has not ended. Returns its number.
-    pub(super) fn close(&mut self, slot: RequestSlot, persister: &mut Persister) -> Option<u64> {
-        let (_, request) = self.remove(slot, persister)?;
+    pub(super) fn close(&mut self, slot: RequestSlot, records: &mut Records) -> Option<u64> {
+        let (_, request) = self.remove(slot, records)?;
         self.restart.forget(request.number());
         Some(request.number())
     }

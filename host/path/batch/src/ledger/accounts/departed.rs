@@ -3,7 +3,7 @@
 
 use super::Ledger;
 use crate::hold::HeldRows;
-use crate::persist::Persister;
+use crate::records::Records;
 use afterbay_events::HoldEnd;
 
 /// The finish reason of such a request. vLLM's engine has the same word.
@@ -19,7 +19,7 @@ impl Ledger {
 
     /// Closes the requests that the last frame says have ended and that no row of it has closed. Returns their numbers. Their
     /// held rows are released first, and close them.
-    pub fn close_departed(&mut self, held_rows: &mut HeldRows, persister: &mut Persister) -> Vec<u64> {
+    pub fn close_departed(&mut self, held_rows: &mut HeldRows, records: &mut Records) -> Vec<u64> {
         let mut closed = Vec::new();
         for slot in std::mem::take(&mut self.departed) {
             let Some(request) = self.requests.get_mut(slot) else { continue };
@@ -30,7 +30,7 @@ impl Ledger {
                 held_rows.end_all_of(number, HoldEnd::Stop);
                 continue;
             }
-            if let Some(number) = self.close(slot, persister) {
+            if let Some(number) = self.close(slot, records) {
                 self.telemetry.counters.requests_finished.add(1);
                 closed.push(number);
             }

@@ -3,7 +3,7 @@
 
 use super::Ledger;
 use super::barrier::without_rows;
-use crate::persist::Persister;
+use crate::records::Records;
 use crate::{
     ChainOutput, DecodedBarrier, Persisted, RecordedVerdicts, Row, Settled, SettledContent, not_judged,
 };
@@ -18,7 +18,7 @@ impl Ledger {
         &mut self,
         decoded: DecodedBarrier,
         plugin: &Name,
-        persister: &mut Persister,
+        records: &mut Records,
     ) -> Settled {
         let (barrier, persisted) = (decoded.barrier(), decoded.persisted());
         let (kind, why) = match &barrier.kind {
@@ -32,10 +32,10 @@ impl Ledger {
         let requests = aborted.as_ref().map_or(0, |(named, _)| named.rows());
         self.report_refused(persisted, kind, why, plugin, requests);
         let Some((named, ended)) = aborted else {
-            persister.record_outcome(&without_rows(persisted, Passage::Dropped));
+            records.record_outcome(&without_rows(persisted, Passage::Dropped));
             return decoded.settle(SettledContent::Nothing);
         };
-        let content = self.abort_named(persisted, named, ended, plugin, persister);
+        let content = self.abort_named(persisted, named, ended, plugin, records);
         decoded.settle(content)
     }
 
@@ -45,10 +45,10 @@ impl Ledger {
         persisted: Persisted,
         why: String,
         plugin: &Name,
-        persister: &mut Persister,
+        records: &mut Records,
     ) -> Settled {
         self.report_refused(&persisted, "panic", why, plugin, 0);
-        persister.record_outcome(&without_rows(&persisted, Passage::Dropped));
+        records.record_outcome(&without_rows(&persisted, Passage::Dropped));
         Settled::undecoded(persisted, SettledContent::Nothing)
     }
 
@@ -67,7 +67,7 @@ impl Ledger {
         named: &Batch,
         ended: Batch,
         plugin: &Name,
-        persister: &mut Persister,
+        records: &mut Records,
     ) -> SettledContent {
         let mut rows = self.begin_frame();
         self.requests.begin_batch();
@@ -76,7 +76,7 @@ impl Ledger {
             let known = named.rid_of(index).and_then(|rid| self.requests.find_next(rid));
             let (slot, first) = match known {
                 Some(slot) => (slot, false),
-                None => self.find_or_open(persisted, named, index, (0, FinishKind::Running), persister),
+                None => self.find_or_open(persisted, named, index, (0, FinishKind::Running), records),
             };
             let Some(request) = self.requests.get_mut(slot) else { continue };
             (request.last_row_at, request.takes_next_count) = (persisted.at().instant, true);
@@ -99,7 +99,7 @@ impl Ledger {
         }
         self.publish_verdicts(&rows, &verdicts, persisted.frame());
         self.abort_upstream(&rows, &verdicts);
-        persister.record_outcome(&Outcome {
+        records.record_outcome(&Outcome {
             changed: Some(ended.bytes().clone()),
             requests: (&self.handles).into(),
             tokens: (&self.tokens).into(),
@@ -107,7 +107,7 @@ impl Ledger {
             ..without_rows(persisted, Passage::Changed)
         });
         self.telemetry.counters.frames_rewritten.add(1);
-        self.close_single_frame(persister);
+        self.close_single_frame(records);
         let requests = rows.iter().map(|row| row.number).collect();
         self.rows = rows;
         let alone = !ended.has_text_rids();

@@ -3,7 +3,7 @@
 use super::barrier::without_rows;
 use super::{Ledger, finish_kind};
 use crate::hold::{DueRow, HeldRows};
-use crate::persist::Persister;
+use crate::records::Records;
 use crate::{Accounted, AnyRow, ChainOutput, Decision, Persisted, ReleasedRow, Row, Settled, SettledContent};
 use afterbay_events::Name;
 use afterbay_journal::Passage;
@@ -18,11 +18,11 @@ impl Ledger {
         &mut self,
         marker: Persisted,
         held_rows: &mut HeldRows,
-        persister: &mut Persister,
+        records: &mut Records,
         now: Instant,
     ) -> Result<(ChainOutput, Name), Settled> {
         let Some(due) = held_rows.take_due(now) else {
-            return Err(self.settle_unused_marker(marker, persister));
+            return Err(self.settle_unused_marker(marker, records));
         };
         let mut rows = self.begin_frame();
         let mut any = AnyRow { needs_edit: true, ..AnyRow::default() };
@@ -59,8 +59,8 @@ impl Ledger {
     }
 
     /// Settles a release marker with which no row leaves.
-    pub fn settle_unused_marker(&self, marker: Persisted, persister: &mut Persister) -> Settled {
-        persister.record_outcome(&without_rows(&marker, Passage::Dropped));
+    pub fn settle_unused_marker(&self, marker: Persisted, records: &mut Records) -> Settled {
+        records.record_outcome(&without_rows(&marker, Passage::Dropped));
         Settled::undecoded(marker, SettledContent::Nothing)
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Ledger, Request};
 use crate::hold::HeldRows;
-use crate::persist::Persister;
+use crate::records::Records;
 use crate::{FrameDecoder, RequestSlot};
 use afterbay_journal::{
     BacklogFrame, BacklogItem, BacklogReader, FrameNo, JournalWriter, LiveRequest, Outcome, RequestNo,
@@ -87,7 +87,7 @@ impl Ledger {
 
     /// Restores the counts of held tokens, and which requests have their last row held. The journal's list of live requests counts
     /// held tokens as forwarded, replaced or dropped. Removes the requests that have ended and have no held row.
-    pub fn restore_held(&mut self, live: &[LiveRequest], held_rows: &HeldRows, persister: &mut Persister) {
+    pub fn restore_held(&mut self, live: &[LiveRequest], held_rows: &HeldRows, records: &mut Records) {
         for LiveRequest { request, info, .. } in live {
             let slot = self.requests.find(info.rid.as_bytes());
             if let Some(restored) = slot.and_then(|slot| self.requests.get_mut(slot)) {
@@ -101,7 +101,7 @@ impl Ledger {
             let number = request.number();
             request.is_last_held = held_rows.has_last_row(number);
             if request.is_finishing && !held_rows.has(number) {
-                self.remove(slot, persister);
+                self.remove(slot, records);
                 continue;
             }
             let held = held_rows.received_tokens(request.number());

@@ -3,7 +3,7 @@
 use super::departed::DEPARTED;
 use super::{Ledger, Request};
 use crate::hold::HeldRows;
-use crate::persist::Persister;
+use crate::records::Records;
 use crate::{
     BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, RequestSlot, Row, Settled, not_judged,
 };
@@ -17,17 +17,12 @@ use std::collections::HashMap;
 
 impl Ledger {
     /// Settles a frame that an earlier run persisted and did not account, and that every sink has. Nothing is sent again.
-    pub fn recover(
-        &mut self,
-        decoded: Decoded,
-        held_rows: &mut HeldRows,
-        persister: &mut Persister,
-    ) -> Settled {
-        let settled = match self.account(decoded, persister) {
-            Ok(accounted) => self.settle(ChainOutput::new(accounted), held_rows, persister),
+    pub fn recover(&mut self, decoded: Decoded, held_rows: &mut HeldRows, records: &mut Records) -> Settled {
+        let settled = match self.account(decoded, records) {
+            Ok(accounted) => self.settle(ChainOutput::new(accounted), held_rows, records),
             Err(settled) => settled,
         };
-        self.close_departed(held_rows, persister);
+        self.close_departed(held_rows, records);
         settled.without_content()
     }
 
@@ -36,7 +31,7 @@ impl Ledger {
         &mut self,
         mut output: ChainOutput,
         held_rows: &mut HeldRows,
-        persister: &mut Persister,
+        records: &mut Records,
     ) -> Settled {
         let (any, is_released) = (output.accounted().any(), output.accounted().is_released());
         let is_redirected = output.decisions.iter().any(|decision| decision.destination.is_some());
@@ -64,8 +59,8 @@ impl Ledger {
             BatchChange::Changed(batch) => (Passage::Changed, Some(batch)),
             BatchChange::Dropped => (Passage::Dropped, None),
         };
-        persister.record_first_held(held_rows.oldest());
-        persister.record_outcome(&Outcome {
+        records.record_first_held(held_rows.oldest());
+        records.record_outcome(&Outcome {
             frame,
             received_unix_ns: output.accounted().persisted().at().unix_ns,
             changed: changed.map(|batch| batch.bytes().clone()),
@@ -76,11 +71,11 @@ impl Ledger {
             gaps: (&self.gaps).into(),
             actions: output.verdicts.as_slice().into(),
         });
-        persister.record_held_from(held_rows.oldest());
+        records.record_held_from(held_rows.oldest());
         if any.may_close {
-            self.close_ended(rows, held_rows, persister);
+            self.close_ended(rows, held_rows, records);
         }
-        self.close_single_frame(persister);
+        self.close_single_frame(records);
         let (requests, redirected) = (numbers(rows, applied), reindex(redirected, applied));
         let (settled, rows) = output.settle(change, requests, redirected);
         self.rows = rows;
@@ -225,14 +220,14 @@ impl Ledger {
     }
 
     /// Closes the requests that the scheduler has ended and that have no held rows, and checks that their tokens add up.
-    fn close_ended(&mut self, rows: &[Row], held_rows: &HeldRows, persister: &mut Persister) {
+    fn close_ended(&mut self, rows: &[Row], held_rows: &HeldRows, records: &mut Records) {
         for row in rows.iter().filter(|row| row.may_close) {
             let Some(request) = self.requests.get_mut(row.slot) else { continue };
             request.is_finishing = held_rows.has(row.number);
             if request.is_finishing {
                 continue;
             }
-            let Some((rid, request)) = self.remove(row.slot, persister) else { continue };
+            let Some((rid, request)) = self.remove(row.slot, records) else { continue };
             self.telemetry.counters.requests_finished.add(1);
             self.check_balance(&rid, &request);
         }
@@ -264,15 +259,11 @@ impl Ledger {
     }
 
     /// Removes a live request and closes it in the journal. Returns it with its rid.
-    pub(super) fn remove(
-        &mut self,
-        slot: RequestSlot,
-        persister: &mut Persister,
-    ) -> Option<(Box<str>, Request)> {
+    pub(super) fn remove(&mut self, slot: RequestSlot, records: &mut Records) -> Option<(Box<str>, Request)> {
         let (rid, request) = self.requests.remove(slot)?;
         self.by_number.remove(&request.number());
         self.aborts -= usize::from(request.abort != OperatorAbort::No);
-        persister.record_close(request.handle, if request.is_departed { DEPARTED } else { "" });
+        records.record_close(request.handle, if request.is_departed { DEPARTED } else { "" });
         Some((rid, request))
     }
 }

@@ -1,9 +1,10 @@
 //! The bound of live requests, on a journal in a temporary directory and without a clock.
 
+use crate::frame_log::FrameLog;
 use crate::hold::HeldRows;
 use crate::ledger::{Ledger, RestartGap, UpstreamAborts};
 use crate::outbox::JoinEnds;
-use crate::persist::{JournalPolicy, Persister};
+use crate::records::{JournalPolicy, Records};
 use crate::{FrameDecoder, Received, RoutingTable, Timestamp};
 use afterbay_config::OnError;
 use afterbay_events::event::LiveRequestsFull;
@@ -18,7 +19,7 @@ const MAX: usize = 4;
 
 struct Stream {
     ledger: Ledger,
-    persister: Persister,
+    log: FrameLog,
     held_rows: HeldRows,
     decode: FrameDecoder,
     began: Instant,
@@ -36,12 +37,13 @@ impl Stream {
         let telemetry = StreamTelemetry { stream: "s".into(), events, counters };
         let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
         let now = Timestamp { instant: began, unix_ns: 0 };
-        let persister = Persister::new(writer, policy, &recovered, telemetry.clone(), health, now);
+        let records = Records::new(writer, policy, &recovered, telemetry.clone(), health, now);
+        let log = FrameLog::new(records, &recovered);
         let (aborts, routing) = (UpstreamAborts::default(), Arc::new(RoutingTable::default()));
         let mut ledger = Ledger::new(&[], aborts, RestartGap::default(), routing, telemetry, began);
         ledger.bound.max = MAX;
         let (held_rows, decode) = (HeldRows::new(JoinEnds::Anywhere), FrameDecoder::new(Layouts::builtin()));
-        Stream { ledger, persister, held_rows, decode, began, _dir: dir, _journal: journal }
+        Stream { ledger, log, held_rows, decode, began, _dir: dir, _journal: journal }
     }
 
     /// Accounts a frame with one row for each of these requests, received this long after the start. Returns the numbers of the
@@ -56,17 +58,18 @@ impl Stream {
         let batch = SynthBatch { rows: rows.collect() };
         let bytes = batch.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
         let at = Timestamp { instant: self.began + Duration::from_secs(seconds), unix_ns: seconds };
-        self.persister.persist(Received { bytes, at }, at);
-        let decoded = self.decode.decode(self.persister.next(at).unwrap());
+        self.log.persist(Received { bytes, at }, at);
+        let decoded = self.decode.decode(self.log.next(at).unwrap());
         let crate::Decoded::Batch(batch) = &decoded else { panic!("no batch") };
-        let Stream { ledger, persister, held_rows, .. } = self;
+        let Stream { ledger, log, held_rows, .. } = self;
+        let records = &mut log.records;
         let given_up = match ledger.lacks_room(batch.batch()) {
-            true => ledger.make_room(batch.batch(), at.instant, held_rows, persister).len(),
+            true => ledger.make_room(batch.batch(), at.instant, held_rows, records).len(),
             false => 0,
         };
-        let Ok(accounted) = ledger.account(decoded, persister) else { panic!("a barrier") };
+        let Ok(accounted) = ledger.account(decoded, records) else { panic!("a barrier") };
         let seen = accounted.rows().iter().map(|row| !row.hidden).collect();
-        ledger.settle(crate::ChainOutput::new(accounted), held_rows, persister);
+        ledger.settle(crate::ChainOutput::new(accounted), held_rows, records);
         (given_up, seen)
     }
 
@@ -121,7 +124,7 @@ fn the_bound_counts_as_reached_until_a_sixteenth_of_it_is_free() {
     stream.frame(0, &rids);
     let mut close = |ledger: &mut Ledger| {
         let slot = *ledger.by_number.values().next().unwrap();
-        ledger.remove(slot, &mut stream.persister);
+        ledger.remove(slot, &mut stream.log.records);
         (ledger.live(), ledger.full().is_some())
     };
     assert_eq!((stream.ledger.live(), stream.ledger.full().is_some()), (32, true));
