@@ -2,14 +2,14 @@
 
 use crate::disk::ClocklessDisk;
 use crate::traffic::Traffic;
-use afterbay_batch::Timestamp;
-use afterbay_batch::outbox::Joins;
+use afterbay_batch::{Joins, Timestamp};
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_sockets::{OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_stream::{
     Budget, CallDone, CallHandle, CallService, Clock, DrivenStream, JournalPolicy, Setup, SinkSetup,
+    SystemClock,
 };
 use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_wire::{Batch, BatchPart, DecodedFrame, decode};
@@ -94,7 +94,7 @@ struct StepClock {
 
 impl Default for StepClock {
     fn default() -> StepClock {
-        StepClock { begin: Timestamp::now(), steps: AtomicU64::new(0) }
+        StepClock { begin: SystemClock.now(), steps: AtomicU64::new(0) }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::clock::SimClock;
 use crate::machine;
 use crate::schedule::Settings;
-use afterbay_batch::outbox::Joins;
+use afterbay_batch::Joins;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};

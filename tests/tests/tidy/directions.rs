@@ -14,7 +14,7 @@ const MUST_NOT_KNOW: &[(&str, &[&str])] = &[
     ("sockets", &["journal", "wire"]),
     ("journal", &["sockets", "wire"]),
     ("runtime", &["journal", "wire"]),
-    ("batch", &["chain", "sockets"]),
+    ("batch", &["chain", "runtime", "sockets"]),
     ("chain", &["sockets"]),
     ("stream", &["http", "plugin-loader", "plugin-services", "scheduler", "server"]),
     ("plugin-services", &["runtime", "stream", "wire"]),

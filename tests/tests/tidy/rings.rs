@@ -20,6 +20,30 @@ fn no_crate_has_an_import_ring_among_its_modules() {
     none("import rings", wrong);
 }
 
+/// The modules of the crate `batch` that work on a batch, each with those among them that it may know. All other modules of the
+/// crate are data, and know none of them.
+const BATCH_STAGES: &[(&str, &[&str])] = &[
+    ("records", &[]),
+    ("frame_log", &["records"]),
+    ("hold", &[]),
+    ("ledger", &["hold", "records"]),
+    ("outbox", &[]),
+];
+
+#[test]
+fn the_data_of_a_batch_knows_no_stage_and_a_stage_only_those_below_it() {
+    let (_, batch) = crates_with_paths().into_iter().find(|(name, _)| name == "afterbay-batch").unwrap();
+    let may_know =
+        |module: &str| BATCH_STAGES.iter().find(|(stage, _)| *stage == module).map(|(_, may)| *may);
+    let mut wrong = Vec::new();
+    for (module, known) in arrows(&sources(&batch.join("src"))) {
+        let may = may_know(&module).unwrap_or_default();
+        let unknown = known.iter().filter(|it| may_know(it).is_some() && !may.contains(&it.as_str()));
+        wrong.extend(unknown.map(|known| format!("{module} knows {known}")));
+    }
+    none("directions in the crate batch", wrong);
+}
+
 #[test]
 fn a_ring_is_found_and_a_chain_is_none() {
     let sources = |texts: &[(&str, &str)]| {

@@ -7,7 +7,6 @@ const STAGES: [&str; 5] = ["sockets", "wire", "batch", "chain", "stream"];
 
 /// The files of the stages that read the machine's clock, each with the reason.
 const CLOCKS: &[(&str, &str)] = &[
-    ("batch/src/received.rs", "makes the time for the stream's clock"),
     ("chain/src/slot.rs", "measures a plugin's call"),
     ("chain/src/replay.rs", "bounds a replay"),
     ("sockets/src/pull.rs", "has a time until the first turn"),

@@ -6,7 +6,7 @@
 
 use crate::follower::path_twice;
 use crate::rendezvous::RendezvousFile;
-use afterbay_batch::outbox::{JoinEnds, Joins, SingleRows};
+use afterbay_batch::{JoinEnds, Joins, SingleRows};
 use afterbay_config as config;
 use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabulary};
 use afterbay_events::{Event, Events, Health};

@@ -2,8 +2,7 @@
 
 use crate::decoded::DecodedBatch;
 use crate::persisted::Persisted;
-use afterbay_runtime::FinishKind;
-use afterbay_wire::Batch;
+use afterbay_wire::{Batch, FinishKind};
 
 /// Index of a live request in the ledger. A later request may reuse the index of a request that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,5 @@
 //! The plugin chain's decision for a row.
 
-use afterbay_runtime::TokenId;
 use afterbay_wire::FinishReason;
 
 /// The chain's decision for a row: the sum of the verdicts of all plugins.
@@ -28,9 +27,9 @@ pub enum RowContent {
     /// The tokens received.
     Unchanged,
     /// These tokens, in place of the row's new tokens.
-    Delta(Vec<TokenId>),
+    Delta(Vec<i64>),
     /// These tokens, in place of all tokens of the request so far.
-    Cumulative(Vec<TokenId>),
+    Cumulative(Vec<i64>),
     /// No token.
     Dropped,
 }

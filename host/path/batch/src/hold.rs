@@ -9,7 +9,7 @@ mod of_request;
 mod recover;
 mod times;
 
-use crate::outbox::{JoinEnds, Joins};
+use crate::joins::{JoinEnds, Joins};
 use crate::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;

@@ -7,9 +7,11 @@
 //! row come first, then requests with their last row, then those that have waited longest. The outbox remembers sent frames
 //! until they are [taken](Outbox::taken), so that the journal can record up to which frame everything is delivered.
 //!
-//! This crate knows rows and where text is whole. It knows no sockets, no journal, no plugins and no clock.
+//! This module knows rows and where text is whole. It knows no sockets, no files, no plugins and no clock.
 
 mod options;
+
+mod frame;
 
 // Frames wait in lanes, one lane after another.
 mod lane;
@@ -22,5 +24,6 @@ mod sent;
 
 mod queue;
 
-pub use options::{JoinEnds, Joins, Options, SingleRows, When};
-pub use queue::{Content, Frame, FrameToSend, Outbox, Totals};
+pub use frame::{Content, Frame, FrameToSend};
+pub use options::{Options, When};
+pub use queue::{Outbox, Totals};

@@ -13,12 +13,6 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// Reads both clocks. Only the stream crate calls this.
-    pub fn now() -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp { instant: Instant::now(), unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
-    }
-
     /// Converts the receive time that the journal stores with a frame.
     pub fn from_unix_ns(unix_ns: u64, now: Timestamp) -> Timestamp {
         let ago = Duration::from_nanos(now.unix_ns.saturating_sub(unix_ns));

@@ -5,7 +5,6 @@
 
 mod disk;
 
-use crate::outbox::FrameToSend;
 use crate::{Location, Persisted, Timestamp};
 use afterbay_config::OnError;
 use afterbay_events::event::JournalNotice;
@@ -58,8 +57,6 @@ pub struct Records {
     pub lacks_outcomes: bool,
     /// Every row up to this frame that was held has been released, as the journal has it; `None` if no row is held.
     held_after: Option<FrameNo>,
-    /// Scratch space of [`Records::record_sent`].
-    rows: Vec<(RequestNo, FrameNo)>,
     /// Copies of the records since the last [`Records::take_copies`]; `None` unless a trial wants them.
     copies: Option<Vec<RecordCopy>>,
     pub(crate) telemetry: StreamTelemetry,
@@ -83,7 +80,6 @@ impl Records {
             buffer: Buffer::Filled,
             lacks_outcomes: recovered.unfinished.first().is_some(),
             held_after: recovered.sinks.iter().find(|sink| !sink.is_reader()).map(SinkProgress::through),
-            rows: Vec::new(),
             copies: None,
             telemetry,
         };
@@ -221,15 +217,9 @@ impl Records {
     }
 
     /// Records that a frame is about to be given to the sink's socket.
-    pub fn record_sent(&mut self, sink: &str, outgoing: &FrameToSend, now: Timestamp) {
+    pub fn record_sent(&mut self, sink: &str, sequence: u64, content: SinkContent<'_>, now: Timestamp) {
         self.fill_buffer();
-        self.rows.clear();
-        self.rows.extend(outgoing.rows.iter().map(|(request, frame)| (RequestNo(*request), FrameNo(*frame))));
-        let content = match outgoing.frame {
-            Some(frame) => SinkContent::Whole(FrameNo(frame)),
-            None => SinkContent::Rows((&self.rows).into()),
-        };
-        self.writer.sent(sink, outgoing.sequence, content, now.unix_ns);
+        self.writer.sent(sink, sequence, content, now.unix_ns);
     }
 
     /// Which frames the sink may be sent now, so that each has its record.

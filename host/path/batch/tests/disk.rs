@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use afterbay_batch::frame_log::FrameLog;
-use afterbay_batch::outbox::FrameToSend;
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{Location, Persisted, Received, Timestamp};
 use afterbay_config::OnError;
@@ -11,7 +10,7 @@ use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
 use afterbay_events::{Events, Health, Metrics, Recorder, StreamTelemetry};
 use afterbay_journal::{
     Background, Credit, FrameNo, HandedOver, JournalDirectory, JournalOptions, Outcome, Passage,
-    RecoveredStream, SinkContent, SyncPolicy,
+    RecoveredStream, RequestNo, SinkContent, SyncPolicy,
 };
 use afterbay_sim_disk::SimDisk;
 use bytes::Bytes;
@@ -52,7 +51,7 @@ impl Stage {
         let health = Health::default();
         let counters = Metrics::new(events.clone(), health.clone()).stream("s");
         let telemetry = StreamTelemetry { stream: "s".into(), events, counters };
-        let began = Timestamp::now();
+        let began = Timestamp { instant: Instant::now(), unix_ns: 1 << 60 };
         let policy = JournalPolicy { on_error, durable_first };
         let records = Records::new(writer, policy, &recovered, telemetry.clone(), health.clone(), began);
         let log = FrameLog::new(records, &recovered);
@@ -109,19 +108,10 @@ impl Stage {
     }
 
     fn send(&mut self, sequence: u64, frame: Option<u64>) {
-        let at = self.instant();
-        let bytes = Bytes::from_static(b"x");
-        let outgoing = FrameToSend {
-            sequence,
-            bytes,
-            counted: true,
-            at,
-            frame,
-            rows: vec![(4, 5)],
-            first_rows: Vec::new(),
-        };
+        let rows = || SinkContent::Rows(vec![(RequestNo(4), FrameNo(5))].into());
+        let content = frame.map_or_else(rows, |frame| SinkContent::Whole(FrameNo(frame)));
         let now = self.now();
-        self.log.records.record_sent("sink", &outgoing, now);
+        self.log.records.record_sent("sink", sequence, content, now);
     }
 
     /// Receives until the disk refuses a frame.

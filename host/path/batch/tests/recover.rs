@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use afterbay_batch::hold::{HeldRows, HoldState, ROWS_MAX};
-use afterbay_batch::outbox::JoinEnds;
-use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot};
+use afterbay_batch::{FrameDecoder, HeldRow, JoinEnds, ReceivedTokens, RequestSlot};
 use afterbay_events::HoldEnd;
 use afterbay_journal::{
     BacklogFrame, FrameNo, Outcome, Passage, PluginAction, RELEASE_MARKER, RequestNo, StoredReplacement,

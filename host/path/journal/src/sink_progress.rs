@@ -38,6 +38,13 @@ pub enum SinkContent<'a> {
     Rows(Cow<'a, [(RequestNo, FrameNo)]>),
 }
 
+impl Default for SinkContent<'_> {
+    /// No rows.
+    fn default() -> Self {
+        SinkContent::Rows(Cow::default())
+    }
+}
+
 impl SinkContent<'_> {
     fn rows(&self) -> usize {
         match self {

@@ -4,9 +4,8 @@
 
 use crate::build::{Plan, PlannedSink};
 use crate::pipeline::Pipeline;
-use afterbay_batch::Timestamp;
 use afterbay_batch::ledger::AbortSender;
-use afterbay_batch::outbox::Joins;
+use afterbay_batch::{Joins, Timestamp};
 use afterbay_chain::{AttributesOf, PluginChange};
 use afterbay_config as config;
 

@@ -2,8 +2,8 @@
 
 use crate::change::Change;
 use crate::hand_over::StreamState;
+use afterbay_batch::Joins;
 use afterbay_batch::ledger::RequestStatus;
-use afterbay_batch::outbox::Joins;
 use afterbay_chain::PluginStatus;
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_runtime::{Plugin, ReloadError};

@@ -7,7 +7,7 @@
 //! frames are not decoded. The state of a stage is in the stage's crate.
 
 use crate::clock::Clock;
-use crate::delivery::{Delivery, WrittenFrame};
+use crate::delivery::Delivery;
 use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
 use crate::poison::PoisonDetector;
@@ -17,6 +17,7 @@ use crate::stages::Stages;
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::Ledger;
+use afterbay_batch::outbox::FrameToSend;
 use afterbay_batch::{FrameDecoder, Timestamp, failpoint};
 use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
 use afterbay_journal::Background;
@@ -48,7 +49,7 @@ impl Pipeline {
         &mut self,
         now: Timestamp,
         clock: &dyn Clock,
-        on_written: impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
+        on_written: impl FnMut(&mut dyn Iterator<Item = FrameToSend>),
     ) -> bool {
         self.persist_release_marker(now);
         for _ in 0..FRAMES_PER_ROUND {

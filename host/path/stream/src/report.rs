@@ -2,9 +2,10 @@
 //!
 //! Reads the pipeline once a round and changes nothing on the path.
 
-use crate::delivery::{Sink, WrittenFrame};
+use crate::delivery::Sink;
 use crate::pipeline::Pipeline;
 use afterbay_batch::Timestamp;
+use afterbay_batch::outbox::FrameToSend;
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NotContinued, NoticesMissed, PollFailed,
     ReceivePaused, ReceiveResumed, RequestsErased, SegmentLost, SegmentRemoved, SenderClosed,
@@ -101,9 +102,9 @@ impl Report {
     }
 
     /// Counts a frame that the kernel now has whole.
-    pub(crate) fn frame_written(&self, frame: &WrittenFrame, now: Instant) {
+    pub(crate) fn frame_written(&self, frame: &FrameToSend, now: Instant) {
         let counters = &self.telemetry.counters;
-        counters.frame_seconds.observe(now.saturating_duration_since(frame.received_at));
+        counters.frame_seconds.observe(now.saturating_duration_since(frame.at));
         for (received_at, rows) in &frame.first_rows {
             let time = now.saturating_duration_since(*received_at);
             counters.first_token_seconds.observe_many(time, u64::from(*rows));

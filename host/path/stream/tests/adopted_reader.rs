@@ -57,15 +57,9 @@ impl Process {
 
 fn frame(sequence: u64) -> FrameToSend {
     let bytes = Bytes::from(vec![sequence as u8; 100_000]);
-    FrameToSend {
-        sequence,
-        bytes,
-        counted: true,
-        at: Instant::now(),
-        frame: Some(sequence),
-        rows: Vec::new(),
-        first_rows: Vec::new(),
-    }
+    let mut frame = FrameToSend::whole(0, sequence, Instant::now(), bytes, true, 0, 0);
+    frame.sequence = sequence;
+    frame
 }
 
 /// Records the first `recorded` frames, gives the first `given` ones to the socket, dies, and adopts. Returns the last frame of

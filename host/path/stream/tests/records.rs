@@ -2,14 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use afterbay_batch::frame_log::FrameLog;
-use afterbay_batch::outbox::{Content, FrameToSend, Joins, Options, When};
+use afterbay_batch::outbox::{Content, Options, When};
 use afterbay_batch::records::{JournalPolicy, Records};
-use afterbay_batch::{Received, Timestamp};
+use afterbay_batch::{Joins, Received};
 use afterbay_config::OnError;
 use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
-use afterbay_journal::{FrameNo, JournalDirectory, JournalOptions, SendRoom, bounds};
+use afterbay_journal::{FrameNo, JournalDirectory, JournalOptions, SendRoom, SinkContent, bounds};
 use afterbay_sockets::{Endpoint, Pull, PullOptions, Push, TokenRange};
 use afterbay_stream::delivery::{Budget, Resume, Sink, SinkSender, push_options};
+use afterbay_stream::{Clock, SystemClock};
 use bytes::Bytes;
 use mio::Poll;
 use std::time::Duration;
@@ -19,7 +20,7 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
     let dir = tempfile::tempdir().unwrap();
     let directory = JournalDirectory::open(&dir.path().join("journal"), JournalOptions::default()).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
-    let (now, health, (events, _recorder)) = (Timestamp::now(), Health::default(), Events::recorded());
+    let (now, health, (events, _recorder)) = (SystemClock.now(), Health::default(), Events::recorded());
     let metrics = Metrics::new(events.clone(), health.clone());
     let telemetry = StreamTelemetry { stream: "s".into(), events, counters: metrics.stream("s") };
     let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
@@ -49,7 +50,7 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
     while !sink.sender.is_connected() {
         let mut events = mio::Events::with_capacity(16);
         poll.poll(&mut events, Some(Duration::from_millis(1))).unwrap();
-        let now = Timestamp::now().instant;
+        let now = SystemClock.now().instant;
         for event in &events {
             sink.sender.socket_mut().ready(event, now);
             reader.ready(event, now);
@@ -61,17 +62,9 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
     }
 
     // The reader takes none of the frames of the bound.
-    let sent = |sequence| FrameToSend {
-        sequence,
-        bytes: Bytes::new(),
-        counted: true,
-        at: now.instant,
-        frame: Some(1),
-        rows: Vec::new(),
-        first_rows: Vec::new(),
-    };
+    let sent = || SinkContent::Whole(FrameNo(1));
     let most = bounds::SENT_FRAMES_MAX as u64;
-    (1..=most).for_each(|sequence| log.records.record_sent("reader", &sent(sequence), now));
+    (1..=most).for_each(|sequence| log.records.record_sent("reader", sequence, sent(), now));
     assert_eq!(log.records.send_room("reader"), SendRoom::Full);
     let bytes = Bytes::from_static(b"frame");
     log.persist(Received { bytes: bytes.clone(), at: now }, now);

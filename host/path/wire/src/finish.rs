@@ -20,6 +20,48 @@ pub enum Finish<'a> {
     Other,
 }
 
+/// Whether, and how, a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishKind {
+    /// [`Finish::Running`].
+    Running,
+    /// [`Finish::Stop`].
+    Stop,
+    /// [`Finish::Length`].
+    Length,
+    /// [`Finish::Abort`].
+    Abort,
+    /// [`Finish::Other`].
+    Other,
+}
+
+impl Finish<'_> {
+    /// The reason without the part of the output that ended the request.
+    #[inline]
+    pub fn kind(&self) -> FinishKind {
+        match self {
+            Finish::Running => FinishKind::Running,
+            Finish::Stop { .. } => FinishKind::Stop,
+            Finish::Length => FinishKind::Length,
+            Finish::Abort => FinishKind::Abort,
+            Finish::Other => FinishKind::Other,
+        }
+    }
+}
+
+impl FinishKind {
+    /// The word for the reason, as the journal has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            FinishKind::Running => "running",
+            FinishKind::Stop => "stop",
+            FinishKind::Length => "length",
+            FinishKind::Abort => "abort",
+            FinishKind::Other => "other",
+        }
+    }
+}
+
 /// The part of a request's output that ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matched<'a> {

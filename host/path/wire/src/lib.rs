@@ -55,7 +55,7 @@ pub use decode::{Decoder, decode, is_of_connector};
 pub use edit::{Edit, FinishReason, TokenEdit};
 pub use erase::ErasedFrame;
 pub use error::{AbortError, EraseError, PackError, RowsError, WireError};
-pub use finish::{Finish, Matched};
+pub use finish::{Finish, FinishKind, Matched};
 pub use frame::{Barrier, BarrierKind, DecodedFrame};
 pub use ids::Ids;
 pub use introduction::{Introduction, IntroductionError};

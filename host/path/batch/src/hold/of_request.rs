@@ -1,6 +1,6 @@
 //! The held rows of one request, and the time at which they leave.
 
-use crate::outbox::{JoinEnds, Joins};
+use crate::joins::{JoinEnds, Joins};
 use crate::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;

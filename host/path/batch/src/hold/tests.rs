@@ -1,8 +1,7 @@
 //! Held rows: when they are due, where joined rows may end, and the bounds.
 
 use super::*;
-use crate::ReceivedTokens;
-use crate::outbox::SingleRows;
+use crate::{ReceivedTokens, SingleRows};
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{DecodedFrame, Layouts};
 use std::time::Duration;

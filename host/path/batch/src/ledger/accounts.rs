@@ -25,8 +25,7 @@ use crate::{ReaderKey, RequestSlot, RoutingTable, Row};
 use afterbay_events::{Name, StreamTelemetry};
 use afterbay_journal as journal;
 use afterbay_journal::reader::{OperatorAbort, RequestState};
-use afterbay_runtime::FinishKind;
-use afterbay_wire::{AbortShape, Batch, Finish};
+use afterbay_wire::{AbortShape, Batch, FinishKind};
 use bound::LiveBound;
 use foldhash::fast::FixedState;
 use std::collections::HashMap;
@@ -269,15 +268,5 @@ impl Ledger {
     /// The rid of the live request with this number.
     pub fn rid_of(&self, number: u64) -> Option<&str> {
         self.requests.rid(self.slot_of(number)?)
-    }
-}
-
-fn finish_kind(finish: &Finish<'_>) -> FinishKind {
-    match finish {
-        Finish::Running => FinishKind::Running,
-        Finish::Stop { .. } => FinishKind::Stop,
-        Finish::Length => FinishKind::Length,
-        Finish::Abort => FinishKind::Abort,
-        Finish::Other => FinishKind::Other,
     }
 }

@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use std::ops::{AddAssign, SubAssign};
 use std::time::Instant;
 
+use afterbay_journal::{FrameNo, RequestNo, SinkContent};
 use afterbay_wire::{Batch, BatchPart, Finish, Matched, RowsError, is_first, is_health_check};
 use bytes::Bytes;
 
+use crate::joins::JoinEnds;
 use crate::outbox::backlog::{Backlog, NewRow, ROW_BYTES, Row};
-use crate::outbox::options::JoinEnds;
+use crate::outbox::frame::FrameToSend;
 use crate::outbox::sent::FrameIndex;
 
 /// The most frames that are sent one by one before rows are joined again.
@@ -108,31 +110,6 @@ impl WaitingFrame {
     }
 }
 
-/// A frame that a lane sends.
-#[derive(Debug)]
-pub(crate) struct ComposedFrame {
-    pub(crate) bytes: Bytes,
-    /// Its source frames, and the number of rows from each.
-    pub(crate) of: Vec<(FrameIndex, u32)>,
-    /// The number of the source frame, if this is that frame unchanged.
-    pub(crate) frame: Option<u64>,
-    /// Otherwise: its requests, and for each the frame up to which all its rows are sent.
-    pub(crate) ahead: Vec<(u64, u64)>,
-    /// The number of rows received, and the number of rows sent.
-    pub(crate) rows: (u32, u32),
-    /// The time at which the oldest source frame was received.
-    pub(crate) at: Instant,
-    /// Whether rows of this frame may have been sent before, because the frame could not be taken apart.
-    pub(crate) torn: bool,
-    /// The first rows of requests in it: the time at which their frame was received, and their number.
-    pub(crate) first_rows: Vec<(Instant, u32)>,
-}
-
-/// `count` first rows that were received at `at`.
-pub(crate) fn first_rows_of(at: Instant, count: u32) -> Vec<(Instant, u32)> {
-    if count == 0 { Vec::new() } else { vec![(at, count)] }
-}
-
 /// The frames of a lane, and their rows by request.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
@@ -196,7 +173,7 @@ impl Lane {
     }
 
     /// Indexes the frames that were added since the last call. Each health check becomes a frame of its own in `urgent`.
-    pub(crate) fn index(&mut self, ends: &JoinEnds, urgent: &mut VecDeque<ComposedFrame>) {
+    pub(crate) fn index(&mut self, ends: &JoinEnds, urgent: &mut VecDeque<FrameToSend>) {
         let Lane { frames, size, indexed, backlog, ids, .. } = self;
         for frame in frames.iter_mut().skip(*indexed) {
             *indexed += 1;
@@ -211,17 +188,10 @@ impl Lane {
                     && let Ok(alone) = batch.take(&[row])
                 {
                     alone_rows += 1;
-                    let (bytes, of) = (alone.bytes().clone(), vec![(frame_index, 1)]);
-                    let ahead = vec![(frame.request(row), frame.number)];
-                    urgent.push_back(ComposedFrame {
-                        bytes,
-                        of,
-                        frame: None,
-                        ahead,
-                        rows: (1, 1),
-                        at,
-                        torn: false,
-                        first_rows: first_rows_of(at, is_first(tokens, count).into()),
+                    let (bytes, first) = (alone.bytes().clone(), is_first(tokens, count).into());
+                    urgent.push_back(FrameToSend {
+                        content: rows_of([(frame.request(row), frame.number)]),
+                        ..FrameToSend::whole(frame_index, frame.number, at, bytes, true, 1, first)
                     });
                     continue;
                 }
@@ -257,7 +227,7 @@ impl Lane {
         max_requests: usize,
         now: Instant,
         sent: &mut Vec<(Instant, u32)>,
-    ) -> Option<ComposedFrame> {
+    ) -> Option<FrameToSend> {
         if self.frames.len() == 1 && self.frames.front().is_some_and(WaitingFrame::is_whole) {
             return self.whole(sent);
         }
@@ -346,63 +316,60 @@ impl Lane {
         frame: Option<u64>,
         now: Instant,
         sent: &mut Vec<(Instant, u32)>,
-    ) -> ComposedFrame {
+    ) -> FrameToSend {
         let rows = (self.rows.len() as u32, self.picked.len() as u32);
         let number = |frame_index| self.frame(frame_index).map_or(0, |frame| frame.number);
-        let ahead = match frame {
-            Some(_) => Vec::new(),
-            None => self
-                .backlog
-                .last_of(&self.picked)
-                .map(|(request, frame_index)| (request, number(frame_index)))
-                .collect(),
+        let content = match frame {
+            Some(frame) => SinkContent::Whole(FrameNo(frame)),
+            None => {
+                rows_of(self.backlog.last_of(&self.picked).map(|(request, index)| (request, number(index))))
+            }
         };
         let received = |frame_index| self.frame(frame_index).map_or(now, |frame| frame.at);
         let first_rows = self.backlog.first_rows_of(&self.picked).map(|index| (received(index), 1)).collect();
         self.backlog.leave(&self.picked);
         let groups = self.rows.chunk_by(|one, next| one.0 == next.0);
-        let of: Vec<(FrameIndex, u32)> = groups.map(|group| (group[0].0, group.len() as u32)).collect();
+        let sources: Vec<(FrameIndex, u32)> = groups.map(|group| (group[0].0, group.len() as u32)).collect();
         let received = |frame_index| self.frame(frame_index).map_or(now, |frame| frame.at);
-        sent.extend(of.iter().map(|(frame_index, rows)| (received(*frame_index), *rows)));
+        sent.extend(sources.iter().map(|(frame_index, rows)| (received(*frame_index), *rows)));
         let at = sent.first().map_or(now, |(at, _)| *at);
-        self.mark_sent(&of);
-        ComposedFrame { bytes, of, frame, ahead, rows, at, torn: false, first_rows }
+        self.mark_sent(&sources);
+        let (sequence, counted, is_torn) = (0, true, false);
+        FrameToSend { sequence, bytes, counted, at, content, first_rows, sources, rows, is_torn }
     }
 
     /// Sends the first frame unchanged.
-    fn whole(&mut self, sent: &mut Vec<(Instant, u32)>) -> Option<ComposedFrame> {
+    fn whole(&mut self, sent: &mut Vec<(Instant, u32)>) -> Option<FrameToSend> {
         let front = self.frames.front()?;
-        let (frame_index, frame, rows, at) = (front.index, Some(front.number), front.unsent, front.at);
+        let (index, rows, at) = (front.index, front.unsent, front.at);
         let bytes = front.batch.as_ref()?.bytes().clone();
-        let first_rows = first_rows_of(at, front.first_rows);
+        let whole = FrameToSend::whole(index, front.number, at, bytes, true, rows, front.first_rows);
         sent.push((at, rows));
-        self.backlog.forget(frame_index, &front.requests);
-        self.mark_sent(&[(frame_index, rows)]);
-        let (of, ahead) = (vec![(frame_index, rows)], Vec::new());
-        Some(ComposedFrame { bytes, of, frame, ahead, rows: (rows, rows), at, torn: false, first_rows })
+        self.backlog.forget(index, &front.requests);
+        self.mark_sent(&[(index, rows)]);
+        Some(FrameToSend { sources: vec![(index, rows)], ..whole })
     }
 
     /// Sends the rest of the first frame, of which some rows were sent joined with others.
-    pub(crate) fn rest_of_front(&mut self, sent: &mut Vec<(Instant, u32)>) -> Option<ComposedFrame> {
+    pub(crate) fn rest_of_front(&mut self, sent: &mut Vec<(Instant, u32)>) -> Option<FrameToSend> {
         if self.frames.front()?.is_whole() {
             return self.whole(sent);
         }
         let frame = self.frames.front()?;
-        let (frame_index, at) = (frame.index, frame.at);
-        let rows = self.backlog.forget(frame_index, &frame.requests);
+        let (index, number, at) = (frame.index, frame.number, frame.at);
+        let rows = self.backlog.forget(index, &frame.requests);
         let batch = frame.batch.as_ref()?;
-        let (bytes, torn) = match batch.take(&rows) {
+        let (bytes, is_torn) = match batch.take(&rows) {
             Ok(rest) => (rest.bytes().clone(), false),
             Err(_) => (batch.bytes().clone(), true),
         };
-        let ahead = rows.iter().map(|row| (frame.request(*row), frame.number)).collect();
+        let content = rows_of(rows.iter().map(|row| (frame.request(*row), number)));
         let first_rows = rows.iter().filter(|row| batch.is_first(**row)).count() as u32;
-        let first_rows = first_rows_of(at, first_rows);
-        sent.push((at, rows.len() as u32));
-        let of = vec![(frame_index, rows.len() as u32)];
-        self.mark_sent(&of);
-        let rows = (rows.len() as u32, rows.len() as u32);
-        Some(ComposedFrame { bytes, of, frame: None, ahead, rows, at, torn, first_rows })
+        let count = rows.len() as u32;
+        sent.push((at, count));
+        self.mark_sent(&[(index, count)]);
+        let rest = FrameToSend::whole(index, number, at, bytes, true, count, first_rows);
+        Some(FrameToSend { content, sources: vec![(index, count)], is_torn, ..rest })
     }
 
     /// Marks rows of these frames as sent.
@@ -429,4 +396,9 @@ impl Lane {
         let index = self.frames.binary_search_by_key(&frame_index, |frame| frame.index).ok()?;
         self.frames.get(index)
     }
+}
+
+/// The content of a composed frame: each request in it, and the frame up to which all its rows are sent.
+fn rows_of(rows: impl IntoIterator<Item = (u64, u64)>) -> SinkContent<'static> {
+    SinkContent::Rows(rows.into_iter().map(|(request, frame)| (RequestNo(request), FrameNo(frame))).collect())
 }

@@ -3,86 +3,16 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use afterbay_journal::SinkContent;
 use afterbay_wire::{Batch, BatchKind};
 use bytes::Bytes;
 
+use crate::joins::{JoinEnds, Joins, SingleRows};
 use crate::outbox::calls::ToolCalls;
-use crate::outbox::lane::{ComposedFrame, FrameSize, Lane, WaitingFrame, first_rows_of};
-use crate::outbox::options::{JoinEnds, Joins, Options, SingleRows, When};
-use crate::outbox::sent::{FrameIndex, Outstanding};
-
-/// A frame to push.
-#[derive(Debug)]
-pub struct Frame {
-    /// The frame's number, greater than that of the frame before it.
-    pub number: u64,
-    /// The time at which the scheduler's frame was received.
-    pub at: Instant,
-    /// The content.
-    pub content: Content,
-}
-
-/// The content of a frame.
-#[derive(Debug)]
-pub enum Content {
-    /// No content: plugins removed every row.
-    Nothing,
-    /// Bytes that keep their position: no other frame overtakes them.
-    Whole {
-        /// The frame.
-        bytes: Bytes,
-        /// Whether the reader counts the frame.
-        counted: bool,
-        /// The number of rows in it, for [`Totals::rows_sent`]. 0 for a frame without rows.
-        rows: u32,
-        /// The number of rows that are the first of their requests.
-        first_rows: u32,
-    },
-    /// A frame without rows that other frames may overtake, and that may overtake them: an engine's statistics. The reader
-    /// counts it.
-    Aside {
-        /// The frame.
-        bytes: Bytes,
-    },
-    /// Rows that may be joined with other rows of their requests.
-    Rows {
-        /// The rows.
-        batch: Batch,
-        /// The number of each row's request, as given back in [`FrameToSend::rows`].
-        requests: Box<[u64]>,
-    },
-}
-
-impl Content {
-    /// Rows that are sent together, unchanged.
-    pub fn whole(batch: &Batch) -> Content {
-        Content::Whole {
-            bytes: batch.bytes().clone(),
-            counted: true,
-            rows: batch.rows(),
-            first_rows: batch.first_rows(),
-        }
-    }
-}
-
-/// A frame for the sink.
-#[derive(Debug)]
-pub struct FrameToSend {
-    /// Its number among the sent frames, from 1, without gaps.
-    pub sequence: u64,
-    /// The frame.
-    pub bytes: Bytes,
-    /// Whether the reader counts the frame.
-    pub counted: bool,
-    /// The time at which the oldest source frame was received.
-    pub at: Instant,
-    /// The number of the source frame. `None` for a composed frame.
-    pub frame: Option<u64>,
-    /// For a composed frame: the number of each request in it, and the frame up to which all its rows are now sent.
-    pub rows: Vec<(u64, u64)>,
-    /// The first rows of requests in it: the time at which their frame was received, and their number.
-    pub first_rows: Vec<(Instant, u32)>,
-}
+use crate::outbox::frame::{Content, Frame, FrameToSend};
+use crate::outbox::lane::{FrameSize, Lane, WaitingFrame};
+use crate::outbox::options::{Options, When};
+use crate::outbox::sent::Outstanding;
 
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,19 +27,12 @@ pub struct Totals {
     pub frames_torn: u64,
 }
 
+/// Frames that wait, between two that they must not overtake.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are few, and nearly all are the large one")]
 enum Stage {
     Rows(Lane),
-    Whole {
-        frame_index: FrameIndex,
-        number: u64,
-        bytes: Bytes,
-        counted: bool,
-        rows: u32,
-        first_rows: u32,
-        at: Instant,
-    },
+    Whole(FrameToSend),
 }
 
 /// The size of a frame that is sent whole.
@@ -118,24 +41,15 @@ fn whole_size(bytes: &Bytes) -> FrameSize {
     FrameSize { frames: 1, bytes, memory: bytes + size_of::<Stage>() as u64 }
 }
 
-/// A frame without rows that other frames may overtake.
-#[derive(Debug)]
-struct Aside {
-    frame_index: FrameIndex,
-    number: u64,
-    bytes: Bytes,
-    at: Instant,
-}
-
 /// The queue of one sink.
 #[derive(Debug)]
 pub struct Outbox {
     options: Options,
     stages: VecDeque<Stage>,
     /// Health checks, each in a frame of its own. They do not wait.
-    urgent: VecDeque<ComposedFrame>,
+    urgent: VecDeque<FrameToSend>,
     /// Frames that overtake those in `stages`: as barriers between them, they would keep rows from being joined.
-    asides: VecDeque<Aside>,
+    asides: VecDeque<FrameToSend>,
     outstanding: Outstanding,
     /// The frames with content in `stages` and `asides`.
     size: FrameSize,
@@ -198,14 +112,14 @@ impl Outbox {
             Content::Nothing => _ = self.outstanding.add(number, 0),
             Content::Whole { bytes, counted, rows, first_rows } => {
                 self.size += whole_size(&bytes);
-                let frame_index = self.outstanding.add(number, 1);
-                let stage = Stage::Whole { frame_index, number, bytes, counted, rows, first_rows, at };
-                self.stages.push_back(stage);
+                let index = self.outstanding.add(number, 1);
+                let whole = FrameToSend::whole(index, number, at, bytes, counted, rows, first_rows);
+                self.stages.push_back(Stage::Whole(whole));
             }
             Content::Aside { bytes } => {
                 self.size += whole_size(&bytes);
-                let frame_index = self.outstanding.add(number, 1);
-                self.asides.push_back(Aside { frame_index, number, bytes, at });
+                let index = self.outstanding.add(number, 1);
+                self.asides.push_back(FrameToSend::whole(index, number, at, bytes, true, 0, 0));
             }
             Content::Rows { batch, requests } => {
                 let frame_index = self.outstanding.add(number, batch.rows());
@@ -255,79 +169,57 @@ impl Outbox {
     /// The next frame for the sink. `has_room` says that the sink can take one now. Health checks are returned in any case.
     pub fn next(&mut self, has_room: bool, now: Instant) -> Option<FrameToSend> {
         self.sent_rows.clear();
-        if let Some(composed) = self.urgent.pop_front() {
-            self.sent_rows.push((composed.at, 1));
-            return Some(self.leave(composed));
+        if let Some(urgent) = self.urgent.pop_front() {
+            self.sent_rows.push((urgent.at, 1));
+            return Some(self.send(urgent));
         }
         if !has_room {
             return None;
         }
-        if let Some(Aside { frame_index, number, bytes, at }) = self.asides.pop_front() {
-            self.size -= whole_size(&bytes);
-            let sequence = self.outstanding.send(vec![(frame_index, 1)]);
-            let (rows, first_rows) = (Vec::new(), Vec::new());
-            return Some(FrameToSend {
-                sequence,
-                bytes,
-                counted: true,
-                at,
-                frame: Some(number),
-                rows,
-                first_rows,
-            });
+        if let Some(aside) = self.asides.pop_front() {
+            return Some(self.send_whole(aside));
         }
         loop {
-            match self.stages.front_mut()? {
-                Stage::Whole { .. } => {
-                    let Some(Stage::Whole { frame_index, number, bytes, counted, rows, first_rows, at }) =
-                        self.stages.pop_front()
-                    else {
-                        return None;
-                    };
-                    self.sent_rows.push((at, rows));
-                    self.size -= whole_size(&bytes);
-                    self.totals.rows_sent += u64::from(rows);
-                    let sequence = self.outstanding.send(vec![(frame_index, 1)]);
-                    return Some(FrameToSend {
-                        sequence,
-                        bytes,
-                        counted,
-                        at,
-                        frame: Some(number),
-                        rows: Vec::new(),
-                        first_rows: first_rows_of(at, first_rows),
-                    });
-                }
-                Stage::Rows(lane) if lane.is_empty() => {
-                    self.size -= lane.size();
-                    self.stages.pop_front();
-                }
-                Stage::Rows(lane) => {
-                    let before = lane.size();
-                    let composed = match self.in_order {
-                        true => lane.rest_of_front(&mut self.sent_rows),
-                        false => lane.next(self.options.max_rows, now, &mut self.sent_rows),
-                    };
-                    self.size.replace(before, lane.size());
-                    if lane.is_empty() {
-                        // Its requests go with it.
-                        self.size -= lane.size();
-                        self.stages.pop_front();
-                    }
-                    return composed.map(|composed| self.leave(composed));
-                }
+            let whole = self.stages.pop_front_if(|stage| matches!(stage, Stage::Whole(_)));
+            if let Some(Stage::Whole(frame)) = whole {
+                return Some(self.send_whole(frame));
             }
+            let Stage::Rows(lane) = self.stages.front_mut()? else { return None };
+            if lane.is_empty() {
+                self.size -= lane.size();
+                self.stages.pop_front();
+                continue;
+            }
+            let before = lane.size();
+            let composed = match self.in_order {
+                true => lane.rest_of_front(&mut self.sent_rows),
+                false => lane.next(self.options.max_rows, now, &mut self.sent_rows),
+            };
+            self.size.replace(before, lane.size());
+            if lane.is_empty() {
+                // Its requests go with it.
+                self.size -= lane.size();
+                self.stages.pop_front();
+            }
+            return composed.map(|composed| self.send(composed));
         }
     }
 
-    fn leave(&mut self, composed: ComposedFrame) -> FrameToSend {
-        let ComposedFrame { bytes, of, frame, ahead, rows, at, torn, first_rows } = composed;
-        self.totals.frames_composed += u64::from(frame.is_none());
-        self.totals.rows_sent += u64::from(rows.0);
-        self.totals.rows_joined += u64::from(rows.0 - rows.1);
-        self.totals.frames_torn += u64::from(torn);
-        let sequence = self.outstanding.send(of);
-        FrameToSend { sequence, bytes, counted: true, at, frame, rows: ahead, first_rows }
+    fn send_whole(&mut self, frame: FrameToSend) -> FrameToSend {
+        self.size -= whole_size(&frame.bytes);
+        self.sent_rows.push((frame.at, frame.rows.0));
+        self.send(frame)
+    }
+
+    /// Numbers and counts a frame that leaves.
+    fn send(&mut self, mut frame: FrameToSend) -> FrameToSend {
+        let (received, written) = frame.rows;
+        self.totals.frames_composed += u64::from(matches!(frame.content, SinkContent::Rows(_)));
+        self.totals.rows_sent += u64::from(received);
+        self.totals.rows_joined += u64::from(received - written);
+        self.totals.frames_torn += u64::from(frame.is_torn);
+        frame.sequence = self.outstanding.send(std::mem::take(&mut frame.sources));
+        frame
     }
 
     /// The received rows of the frame that [`Outbox::next`] returned last: the time at which their frame was received, and
@@ -370,7 +262,7 @@ impl Outbox {
     pub fn rows(&self) -> usize {
         let rows = self.stages.iter().map(|stage| match stage {
             Stage::Rows(lane) => lane.rows(),
-            Stage::Whole { .. } => 1,
+            Stage::Whole(_) => 1,
         });
         rows.sum::<usize>() + self.urgent.len() + self.asides.len()
     }
@@ -379,7 +271,7 @@ impl Outbox {
     pub fn tokens(&self) -> u64 {
         let tokens = self.stages.iter().map(|stage| match stage {
             Stage::Rows(lane) => lane.tokens(),
-            Stage::Whole { .. } => 0,
+            Stage::Whole(_) => 0,
         });
         tokens.sum()
     }
@@ -389,7 +281,7 @@ impl Outbox {
         // The first lane is empty until the next call of `next`.
         let staged = self.stages.iter().find_map(|stage| match stage {
             Stage::Rows(lane) => lane.oldest(),
-            Stage::Whole { at, .. } => Some(*at),
+            Stage::Whole(frame) => Some(frame.at),
         });
         staged.into_iter().chain(self.asides.front().map(|aside| aside.at)).min()
     }

@@ -5,30 +5,15 @@ use std::collections::VecDeque;
 /// The position of a frame among all that were pushed, from 0.
 pub(crate) type FrameIndex = u64;
 
-/// A pushed frame, until everything of it is taken.
-#[derive(Debug)]
-struct QueuedFrame {
-    /// Its number in the journal.
-    frame: u64,
-    /// The number of its parts (rows, or the whole) that are not taken.
-    open: u32,
-}
-
-/// A sent frame.
-#[derive(Debug)]
-struct SentFrame {
-    sequence: u64,
-    /// Its source frames, and the number of parts from each.
-    of: Vec<(FrameIndex, u32)>,
-}
-
 /// The frames from when they are pushed until they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
-    sources: VecDeque<QueuedFrame>,
+    /// The number of each pushed frame in the journal, and the number of its parts (rows, or the whole) that are not taken.
+    sources: VecDeque<(u64, u32)>,
     /// The index of `sources[0]`.
     first: FrameIndex,
-    sent: VecDeque<SentFrame>,
+    /// The sequence number of each sent frame, its source frames, and the number of parts from each.
+    sent: VecDeque<(u64, Vec<(FrameIndex, u32)>)>,
     sequence: u64,
     /// The last taken number.
     taken: u64,
@@ -49,9 +34,9 @@ impl Outstanding {
         let before = self.rest_of.take().filter(|sequence| *sequence > self.taken);
         if let Some(sequence) = before {
             // Later numbers before it belong to earlier frames, without which this one is not done either.
-            self.sent.push_back(SentFrame { sequence, of: vec![(frame_index, 1)] });
+            self.sent.push_back((sequence, vec![(frame_index, 1)]));
         }
-        self.sources.push_back(QueuedFrame { frame, open: parts + u32::from(before.is_some()) });
+        self.sources.push_back((frame, parts + u32::from(before.is_some())));
         self.pass();
         frame_index
     }
@@ -64,31 +49,31 @@ impl Outstanding {
     /// Numbers a sent frame that has these parts of its source frames.
     pub(crate) fn send(&mut self, of: Vec<(FrameIndex, u32)>) -> u64 {
         self.sequence += 1;
-        self.sent.push_back(SentFrame { sequence: self.sequence, of });
+        self.sent.push_back((self.sequence, of));
         self.sequence
     }
 
     /// Marks every sent frame up to `through` as taken.
     pub(crate) fn taken(&mut self, through: u64) {
         self.taken = self.taken.max(through);
-        while let Some(sent) = self.sent.pop_front_if(|sent| sent.sequence <= through) {
-            for (frame_index, parts) in sent.of {
-                if let Some(source) = self.source(frame_index) {
-                    source.open = source.open.saturating_sub(parts);
+        while let Some((_, of)) = self.sent.pop_front_if(|(sequence, _)| *sequence <= through) {
+            for (frame_index, parts) in of {
+                if let Some((_, open)) = self.source(frame_index) {
+                    *open = open.saturating_sub(parts);
                 }
             }
         }
         self.pass();
     }
 
-    fn source(&mut self, frame_index: FrameIndex) -> Option<&mut QueuedFrame> {
+    fn source(&mut self, frame_index: FrameIndex) -> Option<&mut (u64, u32)> {
         self.sources.get_mut(usize::try_from(frame_index.checked_sub(self.first)?).ok()?)
     }
 
     fn pass(&mut self) {
-        while let Some(source) = self.sources.pop_front_if(|source| source.open == 0) {
+        while let Some((frame, _)) = self.sources.pop_front_if(|(_, open)| *open == 0) {
             self.first += 1;
-            self.done = source.frame;
+            self.done = frame;
         }
     }
 

@@ -3,11 +3,10 @@
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, RestartGap, UpstreamAborts};
-use afterbay_batch::outbox::JoinEnds;
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{
-    ChainOutput, Decoded, FrameDecoder, HeldRow, Persisted, Received, ReleasedRow, RequestSlot, RoutingTable,
-    RowContent, Settled, SettledContent, SinkTarget, Timestamp,
+    ChainOutput, Decoded, FrameDecoder, HeldRow, JoinEnds, Persisted, Received, ReleasedRow, RequestSlot,
+    RoutingTable, RowContent, Settled, SettledContent, SinkTarget, Timestamp,
 };
 use afterbay_config::{OnError, Takes};
 use afterbay_events::{Events, Health, HoldEnd, Metrics, Recorder, StreamCounters, StreamTelemetry};
@@ -20,7 +19,7 @@ use afterbay_wire::{Batch, BatchKind, FinishReason, Layouts};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The plugin that decides.
 pub const PLUGIN: &str = "decides";
@@ -101,10 +100,12 @@ impl Stream {
             takes,
             front_end: None,
         });
+        // The journal abandons requests of long ago by the system's clock.
+        let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let mut stream = Stream {
             parts: None,
             decoder: FrameDecoder::new(Layouts::builtin()),
-            began: Timestamp::now(),
+            began: Timestamp { instant: Instant::now(), unix_ns: unix_ns.as_nanos() as u64 },
             seconds: 0,
             telemetry: StreamTelemetry { stream: "s".into(), events, counters },
             health,

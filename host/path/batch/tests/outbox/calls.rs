@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::support::{batch_of, bytes, content, options};
-use afterbay_batch::outbox::{Frame, JoinEnds, Joins, Options, Outbox, SingleRows, When};
+use afterbay_batch::outbox::{Frame, Options, Outbox, When};
+use afterbay_batch::{JoinEnds, Joins, SingleRows};
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{batch_of, content};
-use afterbay_batch::outbox::{Content, Frame, FrameToSend, JoinEnds, Options, Outbox, When};
+use crate::support::{batch_of, content, source_of};
+use afterbay_batch::JoinEnds;
+use afterbay_batch::outbox::{Content, Frame, FrameToSend, Options, Outbox, When};
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use bytes::Bytes;
@@ -119,7 +120,7 @@ fn a_frame_whose_other_rows_were_sent_before_is_done_once_those_are_taken() {
     let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere), 6, 10);
     outbox.push_rest(ids(11, now, vec![row("a", 5)]), 5);
     let sent = outbox.next(true, now).unwrap();
-    assert_eq!((sent.sequence, sent.frame), (7, Some(11)));
+    assert_eq!((sent.sequence, source_of(&sent)), (7, Some(11)));
     outbox.push_rest(Frame { number: 12, at: now, content: Content::Nothing }, 6);
     outbox.push_rest(Frame { number: 13, at: now, content: Content::Nothing }, 5);
     outbox.taken(5);
@@ -146,7 +147,7 @@ fn rows_of_one_frame_leave_as_that_frame_although_others_wait() {
     for (number, rid) in [(1, "a"), (2, "b")] {
         outbox.push(ids(number, now, vec![row(rid, 5)]));
     }
-    assert_eq!(outbox.next(true, now).unwrap().frame, Some(1), "it is no composed frame");
+    assert_eq!(source_of(&outbox.next(true, now).unwrap()), Some(1), "it is no composed frame");
 }
 
 #[test]

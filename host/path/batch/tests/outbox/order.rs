@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::support::{Numbers, batch_of, bytes, content, options};
-use afterbay_batch::outbox::{Content, Frame, FrameToSend, JoinEnds, Options, Outbox, When};
+use crate::support::{Numbers, batch_of, bytes, content, options, rows_of, source_of};
+use afterbay_batch::JoinEnds;
+use afterbay_batch::outbox::{Content, Frame, FrameToSend, Options, Outbox, When};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, BatchPart, DecodedFrame, Finish, Layouts, decode};
 use bytes::Bytes;
@@ -90,7 +91,10 @@ fn a_frame_aside_goes_first_and_keeps_no_rows_from_being_joined() {
     assert!(outbox.next(false, now).is_none(), "it waits for room");
     for number in [2, 4] {
         let sent = outbox.next(true, now).unwrap();
-        assert_eq!((sent.frame, sent.counted, &sent.bytes[..]), (Some(number), true, &[number as u8][..]));
+        assert_eq!(
+            (source_of(&sent), sent.counted, &sent.bytes[..]),
+            (Some(number), true, &[number as u8][..])
+        );
     }
     let joined = batch_of(outbox.next(true, now).unwrap().bytes);
     assert_eq!((joined.rows(), joined.tokens(0)), (1, 3));
@@ -140,9 +144,12 @@ fn a_rid_that_comes_again_is_another_request_and_waits_for_its_last_row_alone() 
     assert_eq!(all, [vec!["a", "other", "b"], vec!["a"], vec!["a"]], "nothing else waits");
     let joined: Vec<u32> = sent.iter().map(|sent| batch_of(sent.bytes.clone()).tokens(0)).collect();
     assert_eq!(joined, [1, 2, 1], "rows of one request become one");
-    let told: Vec<(u64, u64)> = sent[1].rows.clone();
+    let told: Vec<(u64, u64)> = rows_of(&sent[1]);
     assert_eq!(told, [(of[&2], 3)], "the record names the request and its last frame");
-    assert_eq!(sent[2].frame.map_or_else(|| sent[2].rows[0], |frame| (of[&4], frame)), (of[&4], 4));
+    assert_eq!(
+        source_of(&sent[2]).map_or_else(|| rows_of(&sent[2])[0], |frame| (of[&4], frame)),
+        (of[&4], 4)
+    );
 }
 
 /// A reader that is always behind: it finishes 32 rows while the scheduler sends four frames of 41. Returns the most frames that

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::support::{Numbers, batch_of, bytes, options};
-use afterbay_batch::outbox::{Content, Frame, FrameToSend, JoinEnds, Options, Outbox, Totals, When};
+use crate::support::{Numbers, batch_of, bytes, options, rows_of, source_of};
+use afterbay_batch::JoinEnds;
+use afterbay_batch::outbox::{Content, Frame, FrameToSend, Options, Outbox, Totals, When};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, DecodedFrame, Finish, Layouts, Matched, decode};
 use bytes::Bytes;
@@ -193,16 +194,17 @@ struct Run {
 
 impl Run {
     fn got(&mut self, leaving: &FrameToSend) {
+        let source = source_of(leaving);
         self.left += 1;
         assert_eq!(leaving.sequence, self.left, "numbers have no gaps");
-        if let Some(number) = leaving.frame {
+        if let Some(number) = source {
             assert_eq!(Some(&leaving.bytes), self.frames.get(&number), "frame {number} is as it came");
         }
         match decode(leaving.bytes.clone(), &Layouts::builtin()) {
             DecodedFrame::Batch(batch) => {
-                let ahead: Vec<(u64, u64)> = match leaving.frame {
+                let ahead: Vec<(u64, u64)> = match source {
                     Some(frame) => self.requests[&frame].iter().map(|request| (*request, frame)).collect(),
-                    None => leaving.rows.clone(),
+                    None => rows_of(leaving),
                 };
                 // A frame has at most one request with each rid.
                 let told: BTreeMap<&str, (u64, u64)> =
@@ -222,13 +224,13 @@ impl Run {
                 }
                 assert!(leaving.counted, "the reader counts a batch");
                 assert_eq!(leaving.at, self.at[&oldest], "the time of the oldest row");
-                assert!(leaving.frame.is_some() || batch.rows() as usize <= self.max_rows);
-                self.totals.frames_composed += u64::from(leaving.frame.is_none());
+                assert!(source.is_some() || batch.rows() as usize <= self.max_rows);
+                self.totals.frames_composed += u64::from(source.is_none());
                 let numbers: Vec<u64> = told.iter().map(|(request, _)| *request).collect();
                 self.got.read(&batch, &numbers);
             }
             DecodedFrame::Barrier(_) => {
-                let frame = leaving.frame.unwrap();
+                let frame = source.unwrap();
                 self.barriers.remove(&frame);
                 assert_eq!((leaving.counted, leaving.at), (false, self.at[&frame]));
                 self.got.barrier();

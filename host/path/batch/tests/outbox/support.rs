@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use afterbay_batch::outbox::{Content, JoinEnds, Options, When};
+use afterbay_batch::JoinEnds;
+use afterbay_batch::outbox::{Content, FrameToSend, Options, When};
+use afterbay_journal::{FrameNo, SinkContent};
 use afterbay_text::Vocabulary;
 use afterbay_wire::{Barrier, Batch, DecodedFrame, Finish, Layouts, decode};
 use bytes::Bytes;
@@ -13,6 +15,22 @@ pub fn batch_of(bytes: Bytes) -> Batch {
     match decode(bytes, &Layouts::builtin()) {
         DecodedFrame::Batch(batch) => batch,
         DecodedFrame::Barrier(Barrier { kind, .. }) => panic!("{kind:?}"),
+    }
+}
+
+/// The number of the frame that is sent unchanged. `None` for a composed frame.
+pub fn source_of(sent: &FrameToSend) -> Option<u64> {
+    match sent.content {
+        SinkContent::Whole(FrameNo(frame)) => Some(frame),
+        SinkContent::Rows(_) => None,
+    }
+}
+
+/// The requests of a composed frame, each with the frame of its last row.
+pub fn rows_of(sent: &FrameToSend) -> Vec<(u64, u64)> {
+    match &sent.content {
+        SinkContent::Whole(_) => Vec::new(),
+        SinkContent::Rows(rows) => rows.iter().map(|(request, frame)| (request.0, frame.0)).collect(),
     }
 }
 

@@ -12,8 +12,8 @@ use afterbay_batch::{
 };
 use afterbay_events::HoldEnd;
 use afterbay_journal::{self as journal, PluginAction, StoredReplacement};
-use afterbay_runtime::{Action, Ending, FinishKind, IdShape, Replacement, Verdict};
-use afterbay_wire::{Edit, FinishReason, TokenEdit};
+use afterbay_runtime::{Action, Ending, IdShape, Replacement, Verdict};
+use afterbay_wire::{Edit, FinishKind, FinishReason, TokenEdit};
 use std::time::{Duration, Instant};
 
 /// The reason of the drop of a row that arrived after a plugin had decided to end its request.

@@ -9,7 +9,7 @@ use afterbay_journal::{PluginAction, StoredReplacement};
 use afterbay_runtime::{
     Action, ColumnSet, Columns, Ending, FinishKind, IdShape, PlainColumns, Replacement, Verdict,
 };
-use afterbay_wire::{FinishReason, Ids};
+use afterbay_wire::{self as wire, FinishReason, Ids};
 
 /// The columns of a batch after the plugins that were already called.
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl ChainInput {
             fill(&mut self.plain.completion_tokens, rows, &self.rows, |row| row.tokens_so_far);
         }
         if wants.contains(ColumnSet::FINISHED) {
-            fill(&mut self.plain.finished, rows, &self.rows, |row| row.finish);
+            fill(&mut self.plain.finished, rows, &self.rows, |row| finish_kind(row.finish));
         }
         if !wants.contains(ColumnSet::OUTPUT_IDS) {
             return;
@@ -249,6 +249,17 @@ pub(super) fn ending(reason: &afterbay_runtime::FinishReason) -> (journal::Verdi
         Given::Stop(matched) => (journal::Verdict::Finish, FinishReason::Stop(matched.clone())),
         Given::Length => (journal::Verdict::Length, FinishReason::Length),
         Given::Abort(message) => (journal::Verdict::Abort, aborted(message)),
+    }
+}
+
+/// The column's value for how a row ends its request.
+fn finish_kind(finish: wire::FinishKind) -> FinishKind {
+    match finish {
+        wire::FinishKind::Running => FinishKind::Running,
+        wire::FinishKind::Stop => FinishKind::Stop,
+        wire::FinishKind::Length => FinishKind::Length,
+        wire::FinishKind::Abort => FinishKind::Abort,
+        wire::FinishKind::Other => FinishKind::Other,
     }
 }
 

@@ -1,8 +1,8 @@
 //! A sink as it is configured. It outlives the pipeline, which is rebuilt after a panic.
 
 use crate::setup::SinkSetup;
-use afterbay_batch::SinkTarget;
-use afterbay_batch::outbox::{JoinEnds, Joins, Options, When};
+use afterbay_batch::outbox::{Options, When};
+use afterbay_batch::{JoinEnds, Joins, SinkTarget};
 use afterbay_config as config;
 use afterbay_sockets::Endpoint;
 

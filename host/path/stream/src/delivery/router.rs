@@ -10,7 +10,7 @@
 
 use afterbay_batch::outbox::Content;
 use afterbay_batch::records::Records;
-use afterbay_batch::{Destination, Persisted, RoutingTable, Settled, SettledContent, SinkTarget, reader_key};
+use afterbay_batch::{Destination, RoutingTable, SettledContent, SinkTarget, reader_key};
 use afterbay_config::Takes;
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{BatchUnsplit, RowsNotSkipped};
@@ -18,14 +18,6 @@ use afterbay_journal::FrameNo;
 use afterbay_wire::Batch;
 use bytes::Bytes;
 use std::sync::Arc;
-
-/// A routed frame.
-pub struct Outgoing {
-    /// The received frame.
-    pub persisted: Persisted,
-    /// The content for each sink, in the order of the sinks.
-    pub contents: Vec<Content>,
-}
 
 /// The router of one stream.
 pub struct Router {
@@ -49,12 +41,11 @@ impl Router {
         Router { table, names, telemetry, targets, requests, selected }
     }
 
-    /// Splits a frame among the sinks, and records the split in the journal.
-    pub fn route(&mut self, settled: Settled, records: &mut Records) -> Outgoing {
-        let (persisted, content) = settled.into_parts();
-        let contents = self.split(persisted.frame(), content);
-        self.record(persisted.frame(), records);
-        Outgoing { persisted, contents }
+    /// Splits a frame among the sinks, and records the split in the journal. Returns the content for each sink.
+    pub fn route(&mut self, frame: FrameNo, content: SettledContent, records: &mut Records) -> Vec<Content> {
+        let contents = self.split(frame, content);
+        self.record(frame, records);
+        contents
     }
 
     /// The content of a frame for one sink.

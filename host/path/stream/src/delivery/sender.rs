@@ -28,20 +28,11 @@ const BEHIND_AFTER: Duration = Duration::from_millis(100);
 /// A reader that has frames and finishes none for this time has stalled.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// A frame that the kernel has whole.
-#[derive(Debug)]
-pub struct WrittenFrame {
-    /// Time of receipt of the frame, or of the oldest frame that it is composed of.
-    pub received_at: Instant,
-    /// The first rows of requests in it: when they were received, and their number.
-    pub first_rows: Vec<(Instant, u32)>,
-}
-
 /// The PUSH socket of a sink.
 pub struct SinkSender {
     push: Push,
-    /// Frames that the kernel does not have whole, with their sequence numbers.
-    unwritten: VecDeque<(u64, WrittenFrame)>,
+    /// Frames that the kernel does not have whole. The socket has their bytes.
+    unwritten: VecDeque<FrameToSend>,
     /// Frames with first rows that the kernel has whole and the reader has not finished, with usable credit: their sequence
     /// numbers, and their first rows. The credit bounds their number.
     untaken: VecDeque<(u64, Vec<(Instant, u32)>)>,
@@ -217,7 +208,7 @@ impl SinkSender {
         self.drop_staged();
         self.push.drop_unsaved();
         self.last = self.push.last();
-        self.unwritten.retain(|(sequence, _)| *sequence <= self.last);
+        self.unwritten.retain(|frame| frame.sequence <= self.last);
         self.untaken.retain(|(sequence, _)| *sequence <= self.last);
     }
 
@@ -230,10 +221,11 @@ impl SinkSender {
     /// Gives the staged frames to the socket. The caller has written their records.
     pub fn commit(&mut self) {
         self.staged_bytes = 0;
-        while let Some(outgoing) = self.staged.pop_front() {
-            let FrameToSend { sequence, bytes, counted, at, first_rows, .. } = outgoing;
+        while let Some(mut outgoing) = self.staged.pop_front() {
+            let (sequence, counted) = (outgoing.sequence, outgoing.counted);
+            let bytes = std::mem::take(&mut outgoing.bytes);
             self.frames += 1;
-            self.unwritten.push_back((sequence, WrittenFrame { received_at: at, first_rows }));
+            self.unwritten.push_back(outgoing);
             self.last = sequence;
             let queued = self.push.send(OutgoingFrame { sequence, bytes, counted });
             debug_assert!(queued.is_ok(), "a frame is staged only if the socket has room");
@@ -241,19 +233,15 @@ impl SinkSender {
     }
 
     /// Gives the kernel what it takes. If the kernel now has frames whole, `on_written` gets these.
-    pub fn flush(
-        &mut self,
-        now: Instant,
-        mut on_written: impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
-    ) {
+    pub fn flush(&mut self, now: Instant, mut on_written: impl FnMut(&mut dyn Iterator<Item = FrameToSend>)) {
         self.push.flush(now);
         let (unwritten, written) = (&mut self.unwritten, self.push.written());
-        if unwritten.front().is_some_and(|(sequence, _)| *sequence <= written) {
+        if unwritten.front().is_some_and(|frame| frame.sequence <= written) {
             let mut untaken = self.push.finished().map(|_| &mut self.untaken);
             let next = || {
-                let (sequence, frame) = unwritten.pop_front_if(|(sequence, _)| *sequence <= written)?;
+                let frame = unwritten.pop_front_if(|frame| frame.sequence <= written)?;
                 if let Some(untaken) = untaken.as_mut().filter(|_| !frame.first_rows.is_empty()) {
-                    untaken.push_back((sequence, frame.first_rows.clone()));
+                    untaken.push_back((frame.sequence, frame.first_rows.clone()));
                 }
                 Some(frame)
             };

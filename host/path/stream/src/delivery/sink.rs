@@ -6,10 +6,10 @@
 use crate::delivery::budget::Portion;
 use crate::delivery::resume::Resume;
 use crate::delivery::router::Router;
-use crate::delivery::sender::{SinkSender, WrittenFrame};
+use crate::delivery::sender::SinkSender;
 use crate::delivery::spill::{Spill, Spilled};
 use crate::delivery::stored_content::stored_content;
-use afterbay_batch::outbox::{Content, Frame, Options, Outbox};
+use afterbay_batch::outbox::{Content, Frame, FrameToSend, Options, Outbox};
 use afterbay_batch::records::Records;
 use afterbay_batch::{FrameDecoder, Persisted, Timestamp, failpoint};
 use afterbay_events::SinkCounters;
@@ -219,7 +219,7 @@ impl Sink {
         &mut self,
         records: &mut Records,
         now: Timestamp,
-        on_written: &mut impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
+        on_written: &mut impl FnMut(&mut dyn Iterator<Item = FrameToSend>),
     ) -> bool {
         self.sender.observe(now.instant);
         while let Some(first_rows) = self.sender.next_taken() {
@@ -243,13 +243,14 @@ impl Sink {
                 break;
             }
             self.outbox.send_in_order(room == SendRoom::InOrder);
-            let Some(outgoing) = self.outbox.next(self.sender.keeps_up(), now.instant) else { break };
+            let Some(mut outgoing) = self.outbox.next(self.sender.keeps_up(), now.instant) else { break };
             for (received_at, rows) in self.outbox.sent_rows() {
                 let waited = now.instant.saturating_duration_since(*received_at);
                 self.counters.row_wait_seconds.observe_many(waited, u64::from(*rows));
             }
             failpoint::at("compose");
-            records.record_sent(&self.name, &outgoing, now);
+            let content = std::mem::take(&mut outgoing.content);
+            records.record_sent(&self.name, outgoing.sequence, content, now);
             failpoint::at("recorded");
             self.sender.stage(outgoing);
             has_sent = true;

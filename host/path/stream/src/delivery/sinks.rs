@@ -1,8 +1,8 @@
 //! The delivery end of one stream: its router and its sinks.
 
 use crate::delivery::router::Router;
-use crate::delivery::sender::WrittenFrame;
 use crate::delivery::sink::Sink;
+use afterbay_batch::outbox::FrameToSend;
 use afterbay_batch::records::Records;
 use afterbay_batch::{FrameDecoder, Settled, Timestamp, failpoint};
 use afterbay_journal::FrameNo;
@@ -28,9 +28,10 @@ impl Delivery {
     /// Routes a settled frame, and queues each sink's content.
     pub fn push(&mut self, settled: Settled, records: &mut Records) {
         failpoint::at("route");
-        let outgoing = self.router.route(settled, records);
-        for (sink, content) in self.sinks.iter_mut().zip(outgoing.contents) {
-            sink.push(&outgoing.persisted, content, records);
+        let (persisted, content) = settled.into_parts();
+        let contents = self.router.route(persisted.frame(), content, records);
+        for (sink, content) in self.sinks.iter_mut().zip(contents) {
+            sink.push(&persisted, content, records);
         }
     }
 
@@ -41,7 +42,7 @@ impl Delivery {
         records: &mut Records,
         decoder: &mut FrameDecoder,
         now: Timestamp,
-        mut on_written: impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
+        mut on_written: impl FnMut(&mut dyn Iterator<Item = FrameToSend>),
     ) -> bool {
         let mut has_more = false;
         for (index, sink) in self.sinks.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
 //! The entry for fuzzers: a plugin gives any verdicts on any batches, and the stages of a stream treat them as they promise.
 
 use crate::{PluginSetup, SinkSetup, Trial, TrialSetup};
-use afterbay_batch::outbox::Joins;
+use afterbay_batch::Joins;
 use afterbay_batch::records::RecordCopy;
 use afterbay_config as config;
 use afterbay_config::OnFault;

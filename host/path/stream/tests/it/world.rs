@@ -1,7 +1,6 @@
 //! A stream, its sender and its reader, on one thread. A process is a [`DrivenStream`]: it ends, and the next one continues.
 
-use afterbay_batch::Timestamp;
-use afterbay_batch::outbox::Joins;
+use afterbay_batch::{Joins, Timestamp};
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics, Recorder};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions};
@@ -11,6 +10,7 @@ use afterbay_sockets::{OutgoingFrame, Pull, PullOptions, Push, PushOptions, Toke
 use afterbay_stream::{
     Budget, CallDone, CallHandle, CallOutcome, CallService, Clock, DrivenStream, Ended, JournalPolicy,
     PluginSetup, PluginStatus, PreparedStream, ServiceResponse, Setup, SinkSetup, Stream, StreamState,
+    SystemClock,
 };
 use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
@@ -107,7 +107,7 @@ pub struct DrivenClock(Mutex<Timestamp>);
 
 impl Default for DrivenClock {
     fn default() -> DrivenClock {
-        DrivenClock(Mutex::new(Timestamp::now()))
+        DrivenClock(Mutex::new(SystemClock.now()))
     }
 }
 

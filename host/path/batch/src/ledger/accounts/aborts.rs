@@ -9,9 +9,8 @@ use crate::{ChainOutput, RecordedVerdicts, RequestSlot, Row, RowContent};
 use afterbay_events::event::AbortFailed;
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{JournalRequest, OPERATOR, PluginAction, Verdict};
-use afterbay_runtime::FinishKind;
 use afterbay_types::Engine;
-use afterbay_wire::{AbortShape, FinishReason};
+use afterbay_wire::{AbortShape, FinishKind, FinishReason};
 
 /// `matched` in the last row of a request that an operator aborted.
 pub const ABORTED: &str = "afterbay: aborted by operator";

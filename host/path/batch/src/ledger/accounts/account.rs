@@ -2,13 +2,12 @@
 //!
 //! Each row is accounted by itself: a row that cannot be read does not affect the other rows.
 
-use super::{Ledger, Request, finish_kind};
+use super::{Ledger, Request};
 use crate::records::Records;
 use crate::{Accounted, AnyRow, Decoded, Persisted, RequestSlot, Row, Settled};
 use afterbay_events::event::{RequestGap, RowsUnread};
 use afterbay_journal::{self as journal, stored_rid};
-use afterbay_runtime::FinishKind;
-use afterbay_wire::{Batch, is_health_check};
+use afterbay_wire::{Batch, FinishKind, is_health_check};
 use std::borrow::Cow;
 
 impl Ledger {
@@ -29,7 +28,7 @@ impl Ledger {
         // A column at a time: one loop over all columns would look up each one's form for every row.
         self.tokens.extend(batch.token_counts());
         self.completion_counts.extend(batch.completion_counts());
-        self.finishes.extend(batch.finishes().map(|finish| finish_kind(&finish)));
+        self.finishes.extend(batch.finishes().map(|finish| finish.kind()));
         let begun = self.find_requests(persisted, batch, records);
         let mut any = AnyRow::default();
         let mut received = 0;

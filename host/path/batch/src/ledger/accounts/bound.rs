@@ -10,8 +10,7 @@ use crate::records::Records;
 use afterbay_events::HoldEnd;
 use afterbay_events::event::{LiveRequestsFull, RequestAbandoned};
 use afterbay_journal::bounds::LIVE_REQUESTS_MAX;
-use afterbay_runtime::FinishKind;
-use afterbay_wire::Batch;
+use afterbay_wire::{Batch, FinishKind};
 use std::time::{Duration, Instant};
 
 /// A request without a row for this long may be given up at the bound. A scheduler that runs out of KV cache retracts requests,
@@ -48,7 +47,7 @@ impl Ledger {
     fn excess(&self, batch: &Batch) -> usize {
         let rows = batch.rid_bytes().zip(batch.finishes());
         let begins = rows.filter(|(rid, finish)| {
-            super::finish_kind(finish) == FinishKind::Running && self.requests.find(rid).is_none()
+            finish.kind() == FinishKind::Running && self.requests.find(rid).is_none()
         });
         (self.live() + begins.count()).saturating_sub(self.bound.max)
     }

@@ -3,8 +3,7 @@
 use super::Ledger;
 use crate::{ChainOutput, Decision, ReceivedTokens, Row, RowContent};
 use afterbay_events::StreamCounters;
-use afterbay_runtime::FinishKind;
-use afterbay_wire::{Edit, TokenEdit};
+use afterbay_wire::{Edit, FinishKind, TokenEdit};
 
 impl Ledger {
     /// The edits of all rows that are not sent as received, in order of rows.

@@ -9,8 +9,7 @@ use crate::{
 };
 use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal::{Outcome, Passage};
-use afterbay_runtime::FinishKind;
-use afterbay_wire::{BarrierKind, Batch, Edit, TokenEdit};
+use afterbay_wire::{BarrierKind, Batch, Edit, FinishKind, TokenEdit};
 
 impl Ledger {
     /// Drops a barrier that may contain rows, and aborts the requests whose rids can be read.

@@ -1,7 +1,7 @@
 //! Held rows that leave in a frame of Afterbay's own. The journal has a release marker for this frame.
 
+use super::Ledger;
 use super::barrier::without_rows;
-use super::{Ledger, finish_kind};
 use crate::hold::{DueRow, HeldRows};
 use crate::records::Records;
 use crate::{Accounted, AnyRow, ChainOutput, Decision, Persisted, ReleasedRow, Row, Settled, SettledContent};
@@ -37,7 +37,7 @@ impl Ledger {
                 tokens: 0,
                 completion_tokens: held.batch.completion_tokens(0),
                 tokens_so_far: held.batch.completion_tokens(0).unwrap_or(request.scheduler_count),
-                finish: finish_kind(&held.batch.finish(0)),
+                finish: held.batch.finish(0).kind(),
                 first: false,
                 may_close: request.is_finishing,
                 unread: false,

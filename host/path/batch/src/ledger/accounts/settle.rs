@@ -11,8 +11,7 @@ use afterbay_events::Name;
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{FrameNo, OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, Verdict};
-use afterbay_runtime::FinishKind;
-use afterbay_wire::{Batch, Edit, TokenEdit};
+use afterbay_wire::{Batch, Edit, FinishKind, TokenEdit};
 use std::collections::HashMap;
 
 impl Ledger {

@@ -3,9 +3,8 @@
 use crate::frame_log::FrameLog;
 use crate::hold::HeldRows;
 use crate::ledger::{Ledger, RestartGap, UpstreamAborts};
-use crate::outbox::JoinEnds;
 use crate::records::{JournalPolicy, Records};
-use crate::{FrameDecoder, Received, RoutingTable, Timestamp};
+use crate::{FrameDecoder, JoinEnds, Received, RoutingTable, Timestamp};
 use afterbay_config::OnError;
 use afterbay_events::event::LiveRequestsFull;
 use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
