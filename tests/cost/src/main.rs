@@ -32,7 +32,7 @@ const ROWS: [u64; 3] = [1, 64, 1024];
 /// The stages, with the functions by which the path enters them, by type and name. Another type is a `FrameDecoder`, too.
 const STAGES: [(&str, &[&str]); 7] = [
     ("receive", &["Pull::ready", "Pull::receive", "Pull::note", "Pull::done"]),
-    ("journal", &["Persister::persist", "Persister::next"]),
+    ("journal", &["FrameLog::persist", "FrameLog::next"]),
     ("decode", &["decoded::FrameDecoder::decode"]),
     ("account", &["Ledger::account", "Ledger::settle"]),
     ("plugins", &["Chain::run"]),

@@ -344,7 +344,7 @@ impl World {
         self.note_wait(begin);
         match taken {
             Ok((prepared, store)) if !fails => {
-                old.stream.handle().release();
+                old.stream.handle().leave();
                 if old.stream.turn() != Some(Ended::default()) {
                     return Err("a released stream does not end".to_owned());
                 }

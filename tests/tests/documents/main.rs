@@ -546,6 +546,27 @@ fn the_code_map_names_every_crate_of_the_host() {
 }
 
 #[test]
+fn the_walk_of_a_frame_is_short_and_its_functions_exist() {
+    let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let walk = map.split("## The walk of a frame").nth(1).unwrap().split("\n## ").next().unwrap();
+    let (mut wrong, mut entered, mut back) = (Vec::new(), BTreeSet::new(), 0);
+    let is_step = |line: &&str| line.starts_with(|letter: char| letter.is_ascii_digit());
+    for step in walk.lines().filter(is_step) {
+        let mut names = step.split('`').skip(1).step_by(2);
+        let (file, function) = (names.next().unwrap(), names.next().unwrap());
+        back += usize::from(!entered.insert(file));
+        let (of, name) = function.split_once("::").unwrap();
+        let code = std::fs::read_to_string(root().join("host/path").join(file)).unwrap_or_default();
+        let has_type = code.lines().any(|line| line.starts_with("impl") && line.contains(of));
+        if !has_type || !code.contains(&format!("fn {name}(")) {
+            wrong.push(format!("{file} has no {function}"));
+        }
+    }
+    none("ARCHITECTURE.md", &wrong);
+    assert!((15..20).contains(&entered.len()) && back < 3, "{} files, {back} steps back", entered.len());
+}
+
+#[test]
 fn a_line_of_shell_is_read_as_a_shell_reads_it() {
     let line =
         r#"A=1 B='x y' afterbay plugin check . --settings '{"stop": [2]}' > out.txt && cd a | b # why"#;

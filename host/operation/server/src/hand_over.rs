@@ -89,7 +89,7 @@ async fn give(successor: Successor, shared: &Shared, running: &Running) -> Resul
     match stop_and_give(successor, shared, running, begun + WHOLE_MAX).await {
         Ok(()) => {
             let stood_still = begun.elapsed();
-            live(running).for_each(|(_, stream)| stream.release());
+            live(running).for_each(|(_, stream)| stream.leave());
             if let Some(supervisor) = shared.fdstore.supervisor() {
                 // The supervisor believes its present main process. If it does not listen, the new process's own message counts.
                 let _sent = supervisor.send(&[State::MainPid(pid)]);

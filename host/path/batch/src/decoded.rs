@@ -61,7 +61,7 @@ impl DecodedBarrier {
     }
 
     /// Sends this content for the barrier.
-    pub fn settle(self, content: SettledContent) -> Settled {
+    pub fn into_settled(self, content: SettledContent) -> Settled {
         Settled { persisted: self.persisted, content }
     }
 }

@@ -27,7 +27,7 @@ struct UnwrittenFrame {
     retry_at: Option<Instant>,
 }
 
-/// Persisted frames that decode has not taken yet.
+/// Persisted frames that wait for decode.
 #[derive(Default)]
 struct PersistedQueue {
     frames: VecDeque<Persisted>,
@@ -86,7 +86,7 @@ impl FrameLog {
                 // The buffered records were written with the frame.
                 self.records.buffer = Buffer::Empty;
                 self.records.telemetry.counters.journal_frame.set(position.frame.0);
-                self.records.disk.recover(now.instant);
+                self.records.disk.heal(now.instant);
                 self.queue(received, position.frame, Location::At(position));
             }
             Err(error) => self.refuse(received, &error, now),
@@ -172,7 +172,7 @@ impl FrameLog {
                     .probe()
                     .is_ok_and(|accepts_frames| accepts_frames || !must_accept_frames);
             if is_well {
-                self.records.disk.recover(now.instant);
+                self.records.disk.heal(now.instant);
             }
         }
         let is_due = |at: &mut Instant| *at <= now.instant;
@@ -185,12 +185,12 @@ impl FrameLog {
         }
     }
 
-    /// The time at which the oldest frame was received that decode has not taken.
+    /// The time at which the oldest frame was received that waits for decode.
     pub fn oldest_received_at(&self) -> Option<Instant> {
         self.queue.frames.front().map(|persisted| persisted.at().instant)
     }
 
-    /// Number and bytes of the frames that decode has not taken. Frames of an earlier run count without their bytes.
+    /// Number and bytes of the frames that wait for decode. Frames of an earlier run count without their bytes.
     pub fn backlog_size(&self) -> (usize, u64) {
         let unwritten = self.unwritten.as_ref().map(|unwritten| unwritten.received.bytes.len());
         let unaccounted = self.unaccounted.as_ref().map_or(0, |unaccounted| unaccounted.left);

@@ -304,8 +304,8 @@ impl HeldRows {
         vocabulary.is_none_or(|vocabulary| advance(&mut TextProgress::default(), vocabulary, row))
     }
 
-    /// Takes out the first `most` held rows of the request.
-    pub fn take(&mut self, number: u64, plugin: &str, most: usize) -> Vec<HeldRow> {
+    /// Removes the first `most` held rows of the request, and returns them.
+    pub fn remove(&mut self, number: u64, plugin: &str, most: usize) -> Vec<HeldRow> {
         let Some(request) = self.by_request.get_mut(&number) else { return Vec::new() };
         let Some(at) = request.of_plugins.iter().position(|hold| *hold.plugin == *plugin) else {
             return Vec::new();
@@ -440,7 +440,7 @@ impl HeldRows {
         self.by_since.first().map(|(since, _)| *since)
     }
 
-    /// Takes out the rows that are due, of one plugin. `None` if no row is due.
+    /// Removes the rows that are due, of one plugin, and returns them. `None` if no row is due.
     pub fn take_due(&mut self, now: Instant) -> Option<DueRelease> {
         let mut plugin: Option<Name> = None;
         let mut due: Vec<(u64, RequestSlot, usize, HoldEnd)> = Vec::new();
@@ -479,7 +479,7 @@ impl HeldRows {
             }
         };
         for row in &rows {
-            drop(self.take(row.number, &plugin, row.rows));
+            drop(self.remove(row.number, &plugin, row.rows));
         }
         Some(DueRelease { plugin, rows, batch })
     }

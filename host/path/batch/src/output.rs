@@ -148,7 +148,7 @@ impl ChainOutput {
 
     /// Consumes the output once the outcome is recorded. `requests` and `redirected` are of the rows that are sent. Returns the
     /// rows, too, so that the ledger uses their memory again.
-    pub fn settle(
+    pub fn into_settled(
         self,
         change: BatchChange,
         requests: Box<[u64]>,

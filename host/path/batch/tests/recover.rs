@@ -250,9 +250,9 @@ fn the_state_of_a_request_says_what_its_rows_wait_for() {
     rows.end_instance(PLUGIN);
     rows.end_request(1, PLUGIN, HoldEnd::Verdict);
     assert_eq!(rows.state(1, PLUGIN, now), HoldState::Ended(HoldEnd::Instance), "the first reason counts");
-    assert_eq!(rows.take(1, PLUGIN, 1).len(), 1);
-    assert_eq!(rows.take(1, PLUGIN, usize::MAX).len(), 1);
-    assert_eq!((rows.take(1, PLUGIN, 1).len(), rows.size_of(PLUGIN)), (0, (0, 0)));
+    assert_eq!(rows.remove(1, PLUGIN, 1).len(), 1);
+    assert_eq!(rows.remove(1, PLUGIN, usize::MAX).len(), 1);
+    assert_eq!((rows.remove(1, PLUGIN, 1).len(), rows.size_of(PLUGIN)), (0, (0, 0)));
     assert!(rows.is_empty());
 }
 
@@ -267,6 +267,6 @@ fn as_many_rows_as_the_bound_allows_are_held() {
     assert!(rows.check_room(1, PLUGIN, &one).unwrap_err().contains("4096"));
     assert_eq!(rows.check_room(1, OTHER, &one), Ok(()), "the bound is each plugin's");
     // A row that leaves makes room.
-    rows.take(1, PLUGIN, 1);
+    rows.remove(1, PLUGIN, 1);
     assert_eq!(rows.check_room(1, PLUGIN, &one), Ok(()));
 }

@@ -60,7 +60,7 @@ impl Chain {
         let journal = journal.unwrap_or(&mut no_journal);
         let mut slots: Vec<PluginSlot> = Vec::new();
         for setup in plugins {
-            let slot = match state.take(&setup.config.name) {
+            let slot = match state.remove(&setup.config.name) {
                 Some(handed) => {
                     let live = slots.iter().filter(|slot| !slot.is_shadow());
                     let before = live.map(|slot| slot.name().to_string()).collect();

@@ -123,7 +123,7 @@ impl HandedEnd {
 
 impl ChainState {
     /// Takes the state of this plugin.
-    pub(crate) fn take(&mut self, plugin: &str) -> Option<HandedPlugin> {
+    pub(crate) fn remove(&mut self, plugin: &str) -> Option<HandedPlugin> {
         let index = self.plugins.iter().position(|handed| handed.plugin == plugin)?;
         Some(self.plugins.remove(index))
     }

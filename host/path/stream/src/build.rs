@@ -191,7 +191,7 @@ impl Plan {
         let is_kept = |sender: &SinkSender| holds.is_none() || sender.is_connected();
         let readers = self.resume(&mut journal, senders, is_kept);
         // The journal may lack the frame that was last received. (It may also lack a release marker, which is made anew.)
-        lasting.receive.take_back(journal.recovered.last_frame);
+        lasting.receive.receive_again(journal.recovered.last_frame);
         let ledger = self.ledger(&mut journal, aborts, RestartGap::default(), now.instant);
         let restart_chain = |ledger: &Ledger, _: &mut Records| {
             match &holds {
@@ -285,15 +285,15 @@ impl Plan {
                 self.report_unconfirmed(sink, &resume);
                 if !is_kept(&sender) {
                     // The next frame reports a failing disk, and the next start then knows as much as this one. Until then no
-                    // reader is connected: its connection could outlive this process, and what it has settled would be lost.
+                    // reader is connected: its connection could outlive this process, and what it has confirmed would be lost.
                     let is_recorded = known(sink).is_none() || writer.flush().is_ok();
                     sender.socket_mut().hold(!is_recorded);
-                    sender.begin_after(resume.last_sent(), resume.settled(), now);
+                    sender.begin_after(resume.last_sent(), resume.confirmed(), now);
                 }
                 (sender, resume)
             });
         let readers = readers.collect();
-        self.settle_unrecorded(journal);
+        self.report_unrecorded(journal);
         readers
     }
 
@@ -317,8 +317,8 @@ impl Plan {
     }
 
     /// If an earlier run sent frames without a record: says so, and lets the journal forget it, now that each sink's state is
-    /// settled.
-    fn settle_unrecorded(&self, journal: &mut OpenJournal) {
+    /// known.
+    fn report_unrecorded(&self, journal: &mut OpenJournal) {
         if !journal.recovered.unrecorded {
             return;
         }
@@ -327,8 +327,8 @@ impl Plan {
             .to_owned();
         let stream = self.telemetry.stream.clone();
         self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
-        // If this write fails, the next start settles the sinks again.
-        let _written = journal.writer.settled();
+        // If this write fails, the next start reports this again.
+        let _written = journal.writer.forget_unrecorded();
     }
 
     /// `start_chain` starts the plugins or lets them continue. `holds` has the times of the rows that stay held.

@@ -27,7 +27,7 @@ pub(crate) enum StreamCommand {
     Stop { deadline: Instant },
     HandOver { reply: Box<dyn FnOnce(Result<StreamState, String>) + Send> },
     Resume,
-    Release,
+    Leave,
 }
 
 /// Sends commands to a running stream, from any thread. A stream that has ended drops the command and its reply function
@@ -128,8 +128,8 @@ impl StreamHandle {
 
     /// Ends the thread of a stream that another process has taken over. The connections stay open in that process. Ignored if
     /// the stream does not wait.
-    pub fn release(&self) {
-        self.send(StreamCommand::Release);
+    pub fn leave(&self) {
+        self.send(StreamCommand::Leave);
     }
 
     fn send(&self, command: StreamCommand) {

@@ -41,7 +41,7 @@ impl ReleaseMarkers {
     }
 
     /// Ends the marker's way. Returns whether the marker releases rows.
-    pub(crate) fn take(&mut self, marker: &Persisted) -> bool {
+    pub(crate) fn end(&mut self, marker: &Persisted) -> bool {
         if self.is_earlier(marker) {
             return false;
         }

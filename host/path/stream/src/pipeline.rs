@@ -1,4 +1,4 @@
-//! The path of a batch, on one screen: [`Pipeline::run`], [`Pipeline::carry`] and [`Stages::settle`].
+//! The path of a batch, on one screen: [`Pipeline::run`], [`Pipeline::carry`] and [`Stages::run`].
 //!
 //! scheduler ─PUSH▶ receive ▶ persist (journal) ▶ decode ▶ account (ledger) ▶ chain (plugins) ▶ settle (ledger) ▶ route ▶
 //! sinks (outbox ▶ socket) ─PUSH▶ readers
@@ -60,7 +60,7 @@ impl Pipeline {
             let Some(received) = self.receive.next(number, clock) else { break };
             self.frame_log.persist(received, now);
             if self.frame_log.unpersisted() == 0 {
-                self.receive.done();
+                self.receive.forget_last();
             }
             self.carry(1, now);
         }
@@ -88,7 +88,7 @@ impl Pipeline {
                 // An earlier run sent the frame and was killed before it recorded the outcome.
                 stages.recover(persisted)
             } else {
-                stages.settle(persisted, now)
+                stages.run(persisted, now)
             };
             self.poison.leave();
             self.delivery.push(settled, &mut self.frame_log.records);

@@ -33,12 +33,12 @@ impl Receive {
     }
 
     /// The last frame is in the journal, or goes on without the journal. No process receives it again.
-    pub(crate) fn done(&mut self) {
+    pub(crate) fn forget_last(&mut self) {
         self.pull.done();
     }
 
     /// After a panic, receives the last frame again, before all others, if the journal does not have it.
-    pub(crate) fn take_back(&mut self, last_in_journal: FrameNo) {
+    pub(crate) fn receive_again(&mut self, last_in_journal: FrameNo) {
         if let Some(bytes) = self.pull.take_back(last_in_journal.0) {
             self.frames -= 1;
             self.bytes -= bytes as u64;

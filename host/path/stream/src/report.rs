@@ -204,7 +204,7 @@ impl Report {
             counters.frames_written.set(totals.frames_written);
             counters.bytes_written.set(totals.bytes_written);
             counters.frames_finished.set(totals.frames_finished);
-            counters.taken_frame.set(sink.outbox.done());
+            counters.taken_frame.set(sink.outbox.taken_through());
             let joined = sink.outbox.totals();
             counters.frames_composed.set(joined.frames_composed);
             counters.rows_sent.set(joined.rows_sent);

@@ -102,7 +102,7 @@ enum TurnEnd {
     /// No other process took the stream over.
     Resume,
     /// Another process runs the stream.
-    Release,
+    Leave,
 }
 
 /// The panics without a received or sent frame in between.
@@ -172,14 +172,14 @@ impl Runner {
             Ok(TurnEnd::Continue) => Ok(self),
             Ok(TurnEnd::Stop) => Err(self.end()),
             Ok(TurnEnd::Resume) => Ok(self.resume()),
-            Ok(TurnEnd::Release) => Err(self.release()),
+            Ok(TurnEnd::Leave) => Err(self.leave()),
             Err(panic) if failpoint::is_crash(&*panic) => resume_unwind(panic),
-            Err(panic) => Ok(self.recover(panic)),
+            Err(panic) => Ok(self.rebuild_after_panic(panic)),
         }
     }
 
     /// Rebuilds the pipeline after a panic: on the same connections, and from the journal.
-    fn recover(mut self: Box<Runner>, panic: Box<dyn Any + Send>) -> Box<Runner> {
+    fn rebuild_after_panic(mut self: Box<Runner>, panic: Box<dyn Any + Send>) -> Box<Runner> {
         let why = message(&*panic);
         let sent: u64 = self.pipeline.delivery.sinks.iter().map(|sink| sink.sender.frames()).sum();
         let frames = self.pipeline.receive.frames + sent;
@@ -293,7 +293,7 @@ impl Runner {
         let Pipeline { frame_log, ledger, chain, held_rows, delivery, .. } = &mut self.pipeline;
         let skipped = frame_log.last_skipped();
         let records = &mut frame_log.records;
-        if delivery.sinks.iter().any(|sink| sink.outbox.done() < skipped.0) {
+        if delivery.sinks.iter().any(|sink| sink.outbox.taken_through() < skipped.0) {
             return Err(format!(
                 "the disk has refused frame {skipped}, which no reader has yet and no journal"
             ));
@@ -317,7 +317,7 @@ impl Runner {
     fn await_end_of_hand_over(&mut self, wait: Duration) -> TurnEnd {
         match self.commands.recv_timeout(wait) {
             Ok(StreamCommand::Resume) => return TurnEnd::Resume,
-            Ok(StreamCommand::Release) => return TurnEnd::Release,
+            Ok(StreamCommand::Leave) => return TurnEnd::Leave,
             Ok(StreamCommand::HandOver { reply }) => {
                 reply(Err("the stream is handed over already".to_owned()))
             }
@@ -330,7 +330,7 @@ impl Runner {
     }
 
     /// Ends a stream that another process has taken over. Its connections are not shut down: that process has them.
-    fn release(self: Box<Runner>) -> Ended {
+    fn leave(self: Box<Runner>) -> Ended {
         let Pipeline { mut ledger, receive, .. } = self.pipeline;
         receive.leave();
         ledger.close_restart_gap();
@@ -417,7 +417,7 @@ impl Runner {
             StreamCommand::Stop { deadline } => self.stop = Some(deadline),
             StreamCommand::HandOver { reply } => reply(self.hand_over(now)),
             // The stream does not wait for these.
-            StreamCommand::Resume | StreamCommand::Release => {}
+            StreamCommand::Resume | StreamCommand::Leave => {}
         }
     }
 

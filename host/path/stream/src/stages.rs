@@ -32,7 +32,7 @@ impl Stages<'_> {
     }
 
     /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it.
-    pub(crate) fn settle(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
+    pub(crate) fn run(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
         let decoded = self.decoder.decode(persisted);
         self.frame_load.observe(&decoded);
         failpoint::at("account");
@@ -47,7 +47,7 @@ impl Stages<'_> {
         let settled = match self.ledger.account(decoded, self.records) {
             Ok(accounted) => {
                 let output = self.chain.run(accounted, self.held_rows, self.ledger, now);
-                self.settle_output(output, now)
+                self.settle(output, now)
             }
             // A frame without rows for the plugins.
             Err(settled) => settled,
@@ -59,7 +59,8 @@ impl Stages<'_> {
         settled
     }
 
-    fn settle_output(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
+    /// Settles what the plugins have decided.
+    fn settle(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
         failpoint::at("settle");
         let settled = self.ledger.settle(output, self.held_rows, self.records);
         self.chain.restart_after_close(self.ledger, now);
@@ -69,13 +70,13 @@ impl Stages<'_> {
     /// Releases held rows in the place of a release marker.
     pub(crate) fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
         failpoint::at("release");
-        if !self.markers.take(&persisted) {
-            return self.ledger.settle_unused_marker(persisted, self.records);
+        if !self.markers.end(&persisted) {
+            return self.ledger.drop_marker(persisted, self.records);
         }
         match self.ledger.release(persisted, self.held_rows, self.records, now.instant) {
             Ok((mut output, plugin)) => {
                 self.chain.run_released(&mut output, &plugin, self.held_rows, self.ledger, now);
-                self.settle_output(output, now)
+                self.settle(output, now)
             }
             Err(settled) => settled,
         }

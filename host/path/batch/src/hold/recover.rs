@@ -58,7 +58,7 @@ impl HeldRows {
             let plugin: Name = action.plugin[..].into();
             match action.verdict {
                 Verdict::Release => {
-                    let mut all = self.take(number, &plugin, action.released().unwrap_or(usize::MAX));
+                    let mut all = self.remove(number, &plugin, action.released().unwrap_or(usize::MAX));
                     all.extend(row.take());
                     row = if all.is_empty() { None } else { Some(HeldRow::join(&all)?) };
                 }

@@ -61,7 +61,7 @@ pub struct Request {
     /// request at that time.
     unaccounted: i64,
     /// Whether the scheduler's next count is taken without a check.
-    takes_next_count: bool,
+    trusts_next_count: bool,
     /// Whether the ledger and the journal know the request by a hash of its rid.
     is_rid_hashed: bool,
     /// Tokens that were lost around a start. The event of the start reports these tokens.
@@ -101,7 +101,7 @@ impl Request {
             is_last_held: false,
             scheduler_count: 0,
             unaccounted: 0,
-            takes_next_count: false,
+            trusts_next_count: false,
             is_rid_hashed: false,
             missing: 0,
             count_shift: 0,

@@ -132,7 +132,7 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Whether `batch` may join this lane.
-    pub(crate) fn takes(&self, batch: &Batch) -> bool {
+    pub(crate) fn fits(&self, batch: &Batch) -> bool {
         let other = self.frames.iter().rev().find_map(|frame| frame.batch.as_ref());
         other.is_none_or(|other| other.is_like(batch))
     }

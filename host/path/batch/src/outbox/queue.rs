@@ -62,14 +62,14 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// An empty outbox. Sent frames are numbered from `sequence` + 1, and every frame up to `done` is delivered.
-    pub fn new(options: Options, sequence: u64, done: u64) -> Outbox {
+    /// An empty outbox. Sent frames are numbered from `sequence` + 1, and every frame up to `taken_through` is taken.
+    pub fn new(options: Options, sequence: u64, taken_through: u64) -> Outbox {
         Outbox {
             options,
             stages: VecDeque::new(),
             urgent: VecDeque::new(),
             asides: VecDeque::new(),
-            outstanding: Outstanding::new(sequence, done),
+            outstanding: Outstanding::new(sequence, taken_through),
             size: FrameSize::default(),
             in_order: false,
             totals: Totals::default(),
@@ -131,7 +131,7 @@ impl Outbox {
                 };
                 let has_health_check = batch.has_health_check();
                 let lane = match self.stages.back_mut() {
-                    Some(Stage::Rows(lane)) if lane.takes(&batch) => lane,
+                    Some(Stage::Rows(lane)) if lane.fits(&batch) => lane,
                     _ => {
                         self.stages.push_back(Stage::Rows(Lane::default()));
                         let Some(Stage::Rows(lane)) = self.stages.back_mut() else { return };
@@ -149,7 +149,7 @@ impl Outbox {
     }
 
     /// Adds the rest of a frame. Its other rows were sent before this outbox existed, in frames up to `sequence`. The frame
-    /// is [done](Outbox::done) once those are taken, too.
+    /// is [taken](Outbox::taken_through) once those are taken, too.
     pub fn push_rest(&mut self, frame: Frame, sequence: u64) {
         self.outstanding.rest_of(sequence);
         self.push(frame);
@@ -233,9 +233,9 @@ impl Outbox {
         self.outstanding.taken(sequence);
     }
 
-    /// The frame up to which everything is delivered: none of it waits, and the sink has taken all of it.
-    pub fn done(&self) -> u64 {
-        self.outstanding.done()
+    /// The frame up to which everything is taken: none of it waits, and the reader has all of it.
+    pub fn taken_through(&self) -> u64 {
+        self.outstanding.taken_through()
     }
 
     /// Whether nothing waits.

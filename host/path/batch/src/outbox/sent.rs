@@ -1,4 +1,4 @@
-//! Sent frames that are not taken yet, and the frame up to which everything is delivered.
+//! Sent frames that are not taken yet, and the frame up to which everything is taken.
 
 use std::collections::VecDeque;
 
@@ -19,13 +19,13 @@ pub(crate) struct Outstanding {
     taken: u64,
     /// Parts of the next frame were sent before, in frames up to this number.
     rest_of: Option<u64>,
-    /// Every frame up to this one is delivered.
-    done: u64,
+    /// Everything up to this frame is taken.
+    taken_through: u64,
 }
 
 impl Outstanding {
-    pub(crate) fn new(sequence: u64, done: u64) -> Outstanding {
-        Outstanding { sequence, done, ..Outstanding::default() }
+    pub(crate) fn new(sequence: u64, taken_through: u64) -> Outstanding {
+        Outstanding { sequence, taken_through, ..Outstanding::default() }
     }
 
     /// Adds a frame of `parts` parts. A frame without parts is done as soon as all frames before it are.
@@ -73,11 +73,11 @@ impl Outstanding {
     fn pass(&mut self) {
         while let Some((frame, _)) = self.sources.pop_front_if(|(_, open)| *open == 0) {
             self.first += 1;
-            self.done = frame;
+            self.taken_through = frame;
         }
     }
 
-    pub(crate) fn done(&self) -> u64 {
-        self.done
+    pub(crate) fn taken_through(&self) -> u64 {
+        self.taken_through
     }
 }

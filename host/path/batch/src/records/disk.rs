@@ -66,7 +66,7 @@ impl Disk {
     }
 
     /// Ends the failure, if there is one, and reports the end.
-    pub(crate) fn recover(&mut self, now: Instant) {
+    pub(crate) fn heal(&mut self, now: Instant) {
         let Some(failure) = self.failure.take() else { return };
         let stream = self.telemetry.stream.clone();
         self.health.clear(&health_key(&stream));

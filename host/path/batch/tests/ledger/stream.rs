@@ -302,7 +302,7 @@ impl Stream {
         }
         let own = output.to_held_row(row).unwrap();
         let entries = self.held().entries(accounted.number, PLUGIN);
-        let mut all = self.held().take(accounted.number, PLUGIN, usize::MAX);
+        let mut all = self.held().remove(accounted.number, PLUGIN, usize::MAX);
         all.push(own);
         let held = HeldRow::join(&all).unwrap();
         let tokens = held.tokens;

@@ -124,19 +124,19 @@ fn a_frame_whose_other_rows_were_sent_before_is_done_once_those_are_taken() {
     outbox.push_rest(Frame { number: 12, at: now, content: Content::Nothing }, 6);
     outbox.push_rest(Frame { number: 13, at: now, content: Content::Nothing }, 5);
     outbox.taken(5);
-    assert_eq!(outbox.done(), 10, "the rest of frame 11 is on its way");
+    assert_eq!(outbox.taken_through(), 10, "the rest of frame 11 is on its way");
     outbox.taken(6);
-    assert_eq!(outbox.done(), 10);
+    assert_eq!(outbox.taken_through(), 10);
     outbox.taken(7);
-    assert_eq!(outbox.done(), 13);
+    assert_eq!(outbox.taken_through(), 13);
     // The reader has had sent frame 7 before the rest arrives.
     outbox.push_rest(Frame { number: 14, at: now, content: Content::Nothing }, 7);
-    assert_eq!(outbox.done(), 14);
+    assert_eq!(outbox.taken_through(), 14);
     outbox.push_rest(Frame { number: 15, at: now, content: Content::Nothing }, 8);
-    assert_eq!(outbox.done(), 14);
+    assert_eq!(outbox.taken_through(), 14);
     outbox.push(Frame { number: 16, at: now, content: Content::Nothing });
     outbox.taken(8);
-    assert_eq!(outbox.done(), 16, "only the frame that was pushed as a rest waits for another");
+    assert_eq!(outbox.taken_through(), 16, "only the frame that was pushed as a rest waits for another");
 }
 
 #[test]

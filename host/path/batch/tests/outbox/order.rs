@@ -51,9 +51,9 @@ fn first_tokens_are_sent_first_then_last_rows_then_the_oldest() {
     assert_eq!(rids(&second), ["old-1", "old-2", "old-3", "old-5"]);
     assert!(outbox.next(true, now).is_none() && outbox.is_empty());
     outbox.taken(1);
-    assert_eq!(outbox.done(), 0, "rows of both frames are with the second");
+    assert_eq!(outbox.taken_through(), 0, "rows of both frames are with the second");
     outbox.taken(2);
-    assert_eq!(outbox.done(), 2);
+    assert_eq!(outbox.taken_through(), 2);
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn a_frame_aside_goes_first_and_keeps_no_rows_from_being_joined() {
     assert_eq!((joined.rows(), joined.tokens(0)), (1, 3));
     assert!(outbox.is_empty() && outbox.bytes() == 0);
     outbox.taken(2);
-    assert_eq!(outbox.done(), 0, "the rows before the first one are not taken");
+    assert_eq!(outbox.taken_through(), 0, "the rows before the first one are not taken");
     outbox.taken(3);
-    assert_eq!(outbox.done(), 5);
+    assert_eq!(outbox.taken_through(), 5);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn every_frame_of_the_real_sglang_is_sent_with_every_token_once() {
             }
             let came = [&bytes, &bytes, &bytes].into_iter();
             assert_eq!(tokens(left.iter()), tokens(came), "{}", path.display());
-            assert_eq!((outbox.done(), outbox.totals().frames_torn), (3, 0), "{}", path.display());
+            assert_eq!((outbox.taken_through(), outbox.totals().frames_torn), (3, 0), "{}", path.display());
             frames += 1;
             single += usize::from(left.len() == 3);
             partly += usize::from(left.len() == 3 && outbox.totals().rows_joined > 0);

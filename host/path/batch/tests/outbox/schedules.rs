@@ -277,7 +277,7 @@ impl Run {
 
     /// Makes the outbox again, as after a panic: sent frames are known, waiting ones are not.
     fn anew(&mut self, options: &Options) {
-        let done = self.outbox.done();
+        let done = self.outbox.taken_through();
         self.earlier = sum(self.earlier, self.outbox.totals());
         self.outbox = Outbox::new(options.clone(), self.left, done);
         for number in done + 1..=self.last {
@@ -427,7 +427,7 @@ fn check(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) {
     run.outbox.taken(run.left);
     let last = steps.iter().rposition(|step| matches!(step, Step::Rows(_) | Step::Barrier | Step::Nothing));
     assert_eq!(
-        run.outbox.done(),
+        run.outbox.taken_through(),
         last.map_or(0, |at| at as u64 + 1),
         "everything that was taken is done with"
     );

@@ -165,7 +165,7 @@ impl Turn<'_> {
         self.apply(at.seen, Action::Drop(ENDED.to_owned()), shape);
         let own = self.output.to_held_row(at.row)?;
         let entries = self.held_rows.entries(at.request, self.slot.name());
-        let mut all = self.held_rows.take(at.request, self.slot.name(), usize::MAX);
+        let mut all = self.held_rows.remove(at.request, self.slot.name(), usize::MAX);
         all.push(own);
         let joined = HeldRow::join(&all);
         let held = match joined {
@@ -390,7 +390,7 @@ impl Turn<'_> {
             return self.hold_released(at, own, "until the text is whole", why);
         }
         let entries = self.held_rows.entries(at.request, self.slot.name());
-        let mut all = self.held_rows.take(at.request, self.slot.name(), usize::MAX);
+        let mut all = self.held_rows.remove(at.request, self.slot.name(), usize::MAX);
         all.push(own);
         match HeldRow::join(&all) {
             Ok(held) => {
@@ -411,7 +411,7 @@ impl Turn<'_> {
         };
         let entries = self.held_rows.entries(at.request, self.slot.name());
         let released = self.held_rows.released_entries(at.request, self.slot.name());
-        let mut all = self.held_rows.take(at.request, self.slot.name(), usize::MAX);
+        let mut all = self.held_rows.remove(at.request, self.slot.name(), usize::MAX);
         all.push(own);
         let (tokens_before, held, ids) = match join_with_replacement(&all, released, &replacement, shape) {
             Ok(joined) => joined,

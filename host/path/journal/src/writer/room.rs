@@ -45,9 +45,9 @@ impl JournalWriter {
         self.unrecorded
     }
 
-    /// Declares settled what each sink has of the frames that an earlier run sent without a record. Writes
-    /// the waiting records.
-    pub fn settled(&mut self) -> Result<(), WriteError> {
+    /// Forgets that an earlier run sent frames without a record: it is known what each sink has of them.
+    /// Writes the waiting records.
+    pub fn forget_unrecorded(&mut self) -> Result<(), WriteError> {
         self.unsettled = false;
         self.flush()?;
         self.recorded();

@@ -182,7 +182,7 @@ fn frames_sent_unrecorded_are_reported_at_each_start_until_everything_is_recorde
     let (directory, mut writer, recovered) = begin(&disk, small());
     assert!(recovered.unrecorded);
     writer.taken("sink", 0, recovered.last_frame, None, 0);
-    writer.settled().unwrap();
+    writer.forget_unrecorded().unwrap();
     disk.kill();
     drop((writer, directory));
     let (_directory, _writer, recovered) = begin(&disk, small());

@@ -26,8 +26,8 @@ pub struct Resume {
     through: FrameNo,
     unconfirmed: u64,
     in_flight_through: u64,
-    /// The last sequence number that the reader has, and its count, as a start has settled them.
-    settled: Option<(u64, Option<Credit>)>,
+    /// The last sequence number that the reader has, and its count, as a start has confirmed them.
+    confirmed: Option<(u64, Option<Credit>)>,
 }
 
 /// The answer of a reader's count.
@@ -39,12 +39,12 @@ pub enum ReaderCount {
         /// The count now.
         now: Credit,
     },
-    /// The reader has no count, or another reader has taken its place.
+    /// The reader has no count, or another reader is in its place.
     Unknown,
 }
 
 impl Resume {
-    /// After a restart: settles by the reader's count which of the sent frames the reader has, and records the result.
+    /// After a restart: finds by the reader's count which of the sent frames the reader has, and records the result.
     /// Report [`Resume::unconfirmed`], then flush the writer: a process that dies between the two reports the frames again, but
     /// never leaves them unreported.
     pub fn after_restart(
@@ -77,8 +77,8 @@ impl Resume {
         // One record takes both: the next start must not count the same frames again.
         writer.resume(name, sequence, credit);
         let progress = writer.known_sink(name).unwrap_or(known).clone();
-        let settled = Some((sequence, credit));
-        Resume { progress, through: recovered.last_frame, unconfirmed, in_flight_through: 0, settled }
+        let confirmed = Some((sequence, credit));
+        Resume { progress, through: recovered.last_frame, unconfirmed, in_flight_through: 0, confirmed }
     }
 
     /// Frames may have been sent without a record. None is sent again, for each may have arrived.
@@ -92,7 +92,7 @@ impl Resume {
         writer.resume(name, known.last_sent(), None);
         writer.taken(name, known.last_sent(), through, None, 0);
         let progress = writer.known_sink(name).unwrap_or(known).clone();
-        Resume { progress, through, unconfirmed, in_flight_through: 0, settled: None }
+        Resume { progress, through, unconfirmed, in_flight_through: 0, confirmed: None }
     }
 
     /// After a panic, or with the connection of an earlier process: the socket still has every frame that it was given, so none
@@ -105,8 +105,8 @@ impl Resume {
     ) -> Resume {
         let (taken, last) = (sender.socket().taken(), sender.last());
         let known = writer.known_sink(name).cloned().unwrap_or_default();
-        let known = match sender.settled() {
-            // A disk that refuses records has refused also that the start has settled these frames.
+        let known = match sender.confirmed() {
+            // A disk that refuses records has refused also that the start has confirmed these frames.
             Some((sequence, credit)) if known.sent().any(|sent| sent.sequence <= sender.begun_after()) => {
                 writer.resume(name, sequence, credit);
                 writer.known_sink(name).cloned().unwrap_or(known)
@@ -135,14 +135,14 @@ impl Resume {
             through: recovered.last_frame,
             unconfirmed,
             in_flight_through: last,
-            settled: None,
+            confirmed: None,
         }
     }
 
     /// For a new reader: it gets nothing of the earlier run.
     pub fn for_new_reader(name: &str, through: FrameNo) -> Resume {
         let progress = SinkProgress::up_to(name, through);
-        Resume { progress, through, unconfirmed: 0, in_flight_through: 0, settled: None }
+        Resume { progress, through, unconfirmed: 0, in_flight_through: 0, confirmed: None }
     }
 
     /// The sequence number of the last sent frame.
@@ -150,13 +150,13 @@ impl Resume {
         self.progress.last_sent()
     }
 
-    /// The settlement of a start: the last sequence number that the reader has, and its count.
-    pub fn settled(&self) -> Option<(u64, Option<Credit>)> {
-        self.settled
+    /// The last sequence number that the reader has, and its count, as a start has confirmed them.
+    pub fn confirmed(&self) -> Option<(u64, Option<Credit>)> {
+        self.confirmed
     }
 
     /// The frame up to which the reader has all.
-    pub fn done(&self) -> FrameNo {
+    pub fn taken_through(&self) -> FrameNo {
         self.progress.through()
     }
 

@@ -40,16 +40,16 @@ pub struct SinkSender {
     pace: Pace,
     /// Whether rows that wait are joined under backpressure.
     joins: bool,
-    /// Whether the last look found frames that the kernel had not taken, or without credit, the reader had not read.
+    /// Whether the last look found frames that the kernel had not accepted, or without credit, the reader had not read.
     is_blocked: bool,
     /// The sequence number of the last frame that the socket has.
     last: u64,
     /// Frames whose record is not written yet. The socket gets them with [`SinkSender::commit`].
     staged: VecDeque<FrameToSend>,
     staged_bytes: usize,
-    /// The sequence number that the socket began after, and what the start had settled.
+    /// The sequence number that the socket began after, and what the start had confirmed.
     begun_after: u64,
-    settled: Option<(u64, Option<Credit>)>,
+    confirmed: Option<(u64, Option<Credit>)>,
 }
 
 /// The speed at which the reader finishes frames, and the number of frames ahead that follows from it.
@@ -95,7 +95,7 @@ impl SinkSender {
             staged: VecDeque::new(),
             staged_bytes: 0,
             begun_after: 0,
-            settled: None,
+            confirmed: None,
         }
     }
 
@@ -106,9 +106,9 @@ impl SinkSender {
 
     /// Forgets all frames, and continues after the last one that was sent. Only while no reader is connected: the frames must
     /// be composed again.
-    /// `settled` is what the start has settled: the last sequence number that the reader has, and its count.
-    pub fn begin_after(&mut self, sequence: u64, settled: Option<(u64, Option<Credit>)>, now: Instant) {
-        (self.begun_after, self.settled) = (sequence, settled);
+    /// `confirmed` is what the start has confirmed: the last sequence number that the reader has, and its count.
+    pub fn begin_after(&mut self, sequence: u64, confirmed: Option<(u64, Option<Credit>)>, now: Instant) {
+        (self.begun_after, self.confirmed) = (sequence, confirmed);
         self.push.begin_after(sequence, now);
         self.last = sequence;
         self.unwritten.clear();
@@ -125,7 +125,7 @@ impl SinkSender {
         self.push.room_after(self.staged())
     }
 
-    /// Reads the reader's count, and whether the kernel has taken all frames. Call once before a round of sends.
+    /// Reads the reader's count, and whether the kernel has accepted all frames. Call once before a round of sends.
     pub fn observe(&mut self, now: Instant) {
         let totals = self.push.totals();
         let has_credit = self.push.finished().is_some();
@@ -264,9 +264,9 @@ impl SinkSender {
         self.begun_after
     }
 
-    /// The settlement of the start before the socket began: see [`SinkSender::begin_after`].
-    pub fn settled(&self) -> Option<(u64, Option<Credit>)> {
-        self.settled
+    /// The reader's state that the start had confirmed before the socket began: see [`SinkSender::begin_after`].
+    pub fn confirmed(&self) -> Option<(u64, Option<Credit>)> {
+        self.confirmed
     }
 
     /// The socket.

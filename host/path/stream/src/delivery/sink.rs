@@ -63,8 +63,8 @@ impl Sink {
         records: &Records,
         counters: Arc<SinkCounters>,
     ) -> Sink {
-        let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
-        let last_pushed = resume.done();
+        let outbox = Outbox::new(options, resume.last_sent(), resume.taken_through().0);
+        let last_pushed = resume.taken_through();
         let spill = (last_pushed < resume.through()).then(|| {
             Spill::of_earlier_run(records.backlog_from(FrameNo(last_pushed.0 + 1)), resume.through())
         });
@@ -294,9 +294,9 @@ impl Sink {
 
     /// Records how far the reader has taken the stream.
     pub fn record_taken(&mut self, records: &mut Records, now: Timestamp) {
-        let done = FrameNo(self.outbox.done());
+        let taken = FrameNo(self.outbox.taken_through());
         // Frames without content for this sink are taken, too, if nothing is queued.
-        let through = if self.is_drained() { self.last_pushed.max(done) } else { done };
+        let through = if self.is_drained() { self.last_pushed.max(taken) } else { taken };
         debug_assert!(through >= self.recorded.through, "a taken frame stays taken");
         let (sequence, credit) = (self.sender.socket().taken(), self.sender.credit());
         let recorded = &mut self.recorded;

@@ -295,7 +295,7 @@ impl World {
     /// Hands the stream over to the next process.
     pub fn hand_over(&self, mut old: Process) -> Process {
         let (prepared, store, _) = self.prepare_next(&mut old);
-        old.stream.handle().release();
+        old.stream.handle().leave();
         assert_eq!(old.stream.turn(), Some(Ended::default()));
         drop(old);
         store.reclaim();

@@ -11,14 +11,14 @@ use afterbay_wire::{Batch, FinishKind, is_health_check};
 use std::borrow::Cow;
 
 impl Ledger {
-    /// Accounts each row of a batch to its request. Settles barriers.
+    /// Accounts each row of a batch to its request. Forwards barriers.
     #[expect(clippy::result_large_err, reason = "one per frame: a box costs more than the move")]
     pub fn account(&mut self, decoded: Decoded, records: &mut Records) -> Result<Accounted, Settled> {
         let decoded = match decoded {
             Decoded::Batch(decoded) => decoded,
             Decoded::Barrier(decoded) => {
                 self.note_departed(decoded.barrier().finished_requests());
-                return Err(self.settle_barrier(decoded, records));
+                return Err(self.forward_barrier(decoded, records));
             }
         };
         let (persisted, batch) = (decoded.persisted(), decoded.batch());
@@ -133,7 +133,7 @@ impl Ledger {
             // SGLang's health checks have at most one token. A client's rid may look like the rid of a health check.
             is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
             is_rid_hashed: is_hashed,
-            takes_next_count: self.bound.is_full,
+            trusts_next_count: self.bound.is_full,
             ..Request::new(records.open_request(&name), persisted.at().instant)
         };
         request.read_first_row(batch, row);
@@ -159,13 +159,13 @@ impl Ledger {
     ) -> u32 {
         let Some(request) = self.requests.get_mut(slot) else { return tokens };
         let expected = request.scheduler_count + u64::from(tokens);
-        if is_unread || request.takes_next_count {
+        if is_unread || request.trusts_next_count {
             // The scheduler's count is the only source for a row that cannot be read.
             let counted = u32::try_from(got.saturating_sub(request.scheduler_count)).unwrap_or(0);
-            let tokens = if is_unread && !request.takes_next_count { counted } else { tokens };
+            let tokens = if is_unread && !request.trusts_next_count { counted } else { tokens };
             let expected = request.scheduler_count + u64::from(tokens);
             request.unaccounted = request.unaccounted.wrapping_add(got.wrapping_sub(expected) as i64);
-            request.takes_next_count = false;
+            request.trusts_next_count = false;
             return tokens;
         }
         self.gaps.push(journal::TokenGap { row, expected, got });
@@ -195,7 +195,7 @@ impl Ledger {
             if row.completion_tokens.is_none()
                 && let Some(request) = self.requests.get_mut(row.slot)
             {
-                request.takes_next_count = true;
+                request.trusts_next_count = true;
             }
         }
         if let Some(first) = batch.unread().first() {

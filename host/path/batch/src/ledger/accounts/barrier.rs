@@ -13,7 +13,7 @@ const FORWARDED: &str = "forwarded unchanged";
 
 impl Ledger {
     /// Records a frame without rows, and forwards the frame.
-    pub(super) fn settle_barrier(&self, decoded: DecodedBarrier, records: &mut Records) -> Settled {
+    pub(super) fn forward_barrier(&self, decoded: DecodedBarrier, records: &mut Records) -> Settled {
         let (barrier, persisted) = (decoded.barrier(), decoded.persisted());
         let text = barrier.kind.to_string();
         let (label, passage) = match &barrier.kind {
@@ -29,7 +29,7 @@ impl Ledger {
         self.telemetry.counters.barriers.add(label, 1);
         records.record_outcome(&without_rows(persisted, passage));
         let content = SettledContent::from_barrier(barrier);
-        decoded.settle(content)
+        decoded.into_settled(content)
     }
 
     /// Forwards a poison frame unchanged.

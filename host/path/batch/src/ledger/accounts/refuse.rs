@@ -32,10 +32,10 @@ impl Ledger {
         self.report_refused(persisted, kind, why, plugin, requests);
         let Some((named, ended)) = aborted else {
             records.record_outcome(&without_rows(persisted, Passage::Dropped));
-            return decoded.settle(SettledContent::Nothing);
+            return decoded.into_settled(SettledContent::Nothing);
         };
         let content = self.abort_named(persisted, named, ended, plugin, records);
-        decoded.settle(content)
+        decoded.into_settled(content)
     }
 
     /// Drops a poison frame.
@@ -78,7 +78,7 @@ impl Ledger {
                 None => self.find_or_open(persisted, named, index, (0, FinishKind::Running), records),
             };
             let Some(request) = self.requests.get_mut(slot) else { continue };
-            (request.last_row_at, request.takes_next_count) = (persisted.at().instant, true);
+            (request.last_row_at, request.trusts_next_count) = (persisted.at().instant, true);
             self.handles.push(request.handle);
             self.tokens.push(0);
             rows.push(Row {

@@ -22,7 +22,7 @@ impl Ledger {
         now: Instant,
     ) -> Result<(ChainOutput, Name), Settled> {
         let Some(due) = held_rows.take_due(now) else {
-            return Err(self.settle_unused_marker(marker, records));
+            return Err(self.drop_marker(marker, records));
         };
         let mut rows = self.begin_frame();
         let mut any = AnyRow { needs_edit: true, ..AnyRow::default() };
@@ -58,8 +58,8 @@ impl Ledger {
         Ok((output, due.plugin))
     }
 
-    /// Settles a release marker with which no row leaves.
-    pub fn settle_unused_marker(&self, marker: Persisted, records: &mut Records) -> Settled {
+    /// Drops a release marker with which no row leaves.
+    pub fn drop_marker(&self, marker: Persisted, records: &mut Records) -> Settled {
         records.record_outcome(&without_rows(&marker, Passage::Dropped));
         Settled::undecoded(marker, SettledContent::Nothing)
     }

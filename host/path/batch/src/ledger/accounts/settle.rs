@@ -76,7 +76,7 @@ impl Ledger {
         }
         self.close_single_frame(records);
         let (requests, redirected) = (numbers(rows, applied), reindex(redirected, applied));
-        let (settled, rows) = output.settle(change, requests, redirected);
+        let (settled, rows) = output.into_settled(change, requests, redirected);
         self.rows = rows;
         settled
     }
