@@ -2,25 +2,20 @@
 
 use crate::decoded::DecodedBatch;
 use crate::persisted::Persisted;
+use afterbay_journal::JournalRequest;
 use afterbay_wire::{Batch, FinishKind};
-
-/// Index of a live request in the ledger. A later request may reuse the index of a request that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RequestSlot(pub u32);
 
 /// One request's part of a batch, as the ledger accounts it.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// The request in the ledger.
-    pub slot: RequestSlot,
-    /// The request's number, for plugins and the journal.
-    pub number: u64,
+    /// The request.
+    pub request: JournalRequest,
     /// Tokens received with the row.
     pub tokens: u32,
-    /// The scheduler's own count of the request's tokens, if the row has one.
-    pub completion_tokens: Option<u64>,
     /// The request's tokens so far, including the row: the scheduler's count, or the ledger's if the row has none.
     pub tokens_so_far: u64,
+    /// Whether the row has the scheduler's count.
+    pub is_counted: bool,
     /// Whether, and how, the scheduler ends the request with this row.
     pub finish: FinishKind,
     /// Whether the request begins with this row.
@@ -34,6 +29,20 @@ pub struct Row {
     /// Whether plugins are not called with the row: a swallowed or unread row, a row of a health check, or a released row of
     /// a request that has ended.
     pub hidden: bool,
+}
+
+impl Row {
+    /// The request's number, for plugins and the journal.
+    #[inline]
+    pub fn number(&self) -> u64 {
+        self.request.number().0
+    }
+
+    /// The scheduler's own count of the request's tokens, if the row has one.
+    #[inline]
+    pub fn completion_tokens(&self) -> Option<u64> {
+        self.is_counted.then_some(self.tokens_so_far)
+    }
 }
 
 /// Whether any row of a batch has a property. Stages skip a search through the rows where none has.

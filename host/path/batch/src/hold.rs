@@ -9,10 +9,10 @@ mod of_request;
 mod recover;
 mod times;
 
+use crate::HeldRow;
 use crate::joins::{JoinEnds, Joins};
-use crate::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
-use afterbay_journal::FrameNo;
+use afterbay_journal::{FrameNo, JournalRequest};
 use afterbay_text::{TextProgress, Vocabulary};
 use afterbay_wire::{Batch, BatchKind, BatchPart};
 use of_request::{LeaveAt, PluginHold, RequestHolds};
@@ -79,10 +79,8 @@ pub struct DueRelease {
 
 /// The row of a [`DueRelease`] that stands for the held rows of one request.
 pub struct DueRow {
-    /// The slot of the request in the ledger.
-    pub slot: RequestSlot,
-    /// The number of the request in the journal.
-    pub number: u64,
+    /// The request.
+    pub request: JournalRequest,
     /// The held rows, joined.
     pub held: HeldRow,
     /// How many held rows were joined.
@@ -250,7 +248,8 @@ impl HeldRows {
 
     /// Holds a row. `until` is the deadline if this is the first row that the plugin holds. A later row has the deadline of the
     /// first, and keeps `until` for the time when the rows before it are released.
-    pub fn hold(&mut self, number: u64, slot: RequestSlot, plugin: &Name, mut row: HeldRow, until: Instant) {
+    pub fn hold(&mut self, handle: JournalRequest, plugin: &Name, mut row: HeldRow, until: Instant) {
+        let number = handle.number().0;
         self.bytes += row.batch.bytes().len();
         let before = self.emptied.filter(|(emptied, _)| *emptied == number).map(|(_, since)| since);
         let request = self.by_request.entry(number).or_insert_with(|| {
@@ -262,7 +261,7 @@ impl HeldRows {
         let at = known.unwrap_or_else(|| {
             request.of_plugins.push(PluginHold {
                 plugin: plugin.clone(),
-                slot,
+                request: handle,
                 rows: Vec::new(),
                 deadlines: Vec::new(),
                 released: 0,
@@ -443,23 +442,23 @@ impl HeldRows {
     /// Removes the rows that are due, of one plugin, and returns them. `None` if no row is due.
     pub fn take_due(&mut self, now: Instant) -> Option<DueRelease> {
         let mut plugin: Option<Name> = None;
-        let mut due: Vec<(u64, RequestSlot, usize, HoldEnd)> = Vec::new();
+        let mut due: Vec<(JournalRequest, usize, HoldEnd)> = Vec::new();
         for (_, number) in self.due.iter().take_while(|(at, _)| *at <= Some(now)) {
             let mut holds = self.holds_of(*number).iter();
             let first = holds.find_map(|hold| hold.due(Some(now), &self.joins).map(|due| (hold, due)));
             let Some((hold, (rows, why))) = first else { continue };
             if *plugin.get_or_insert_with(|| hold.plugin.clone()) == hold.plugin {
-                due.push((*number, hold.slot, rows, why));
+                due.push((hold.request, rows, why));
             }
             if due.len() == RELEASED_MAX {
                 break;
             }
         }
         let plugin = plugin?;
-        due.sort_unstable_by_key(|(number, ..)| *number);
+        due.sort_unstable_by_key(|(request, ..)| request.number());
         let mut rows: Vec<DueRow> = Vec::new();
-        for (number, slot, count, why) in due {
-            let Some(hold) = self.of(number, &plugin) else { continue };
+        for (request, count, why) in due {
+            let Some(hold) = self.of(request.number().0, &plugin) else { continue };
             // Rows that cannot be joined leave one by one.
             let all = HeldRow::join(&hold.rows[..count]).map(|held| (held, count));
             let Ok((held, rows_of_it)) =
@@ -467,7 +466,7 @@ impl HeldRows {
             else {
                 continue;
             };
-            rows.push(DueRow { slot, number, held, rows: rows_of_it, why });
+            rows.push(DueRow { request, held, rows: rows_of_it, why });
         }
         let parts: Vec<BatchPart<'_>> = rows.iter().map(|row| BatchPart::from(&row.held.batch)).collect();
         let batch = match Batch::join(&parts) {
@@ -479,15 +478,15 @@ impl HeldRows {
             }
         };
         for row in &rows {
-            drop(self.remove(row.number, &plugin, row.rows));
+            drop(self.remove(row.request.number().0, &plugin, row.rows));
         }
         Some(DueRelease { plugin, rows, batch })
     }
 
     /// Holds a row again that was taken and could not be written. The row leaves as soon as it can.
-    pub fn hold_again(&mut self, number: u64, slot: RequestSlot, plugin: &Name, row: HeldRow, now: Instant) {
-        self.hold(number, slot, plugin, row, now);
-        self.end_request(number, plugin, HoldEnd::Columns);
+    pub fn hold_again(&mut self, request: JournalRequest, plugin: &Name, row: HeldRow, now: Instant) {
+        self.hold(request, plugin, row, now);
+        self.end_request(request.number().0, plugin, HoldEnd::Columns);
     }
 }
 

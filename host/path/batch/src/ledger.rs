@@ -1,6 +1,7 @@
 //! The live requests of a stream, and where every token of each request goes.
 
 mod requests;
+mod roster;
 mod accounts;
 
 pub use accounts::{

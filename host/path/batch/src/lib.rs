@@ -44,7 +44,7 @@ mod output;
 mod routing;
 mod settled;
 
-pub use accounted::{Accounted, AnyRow, RequestSlot, Row};
+pub use accounted::{Accounted, AnyRow, Row};
 pub use decision::{Decision, Destination, RowContent, aborted, not_judged};
 pub use decoded::{Decoded, DecodedBarrier, DecodedBatch, FrameDecoder};
 pub use held::{HeldRow, ReleasedRow, hold_end_words};

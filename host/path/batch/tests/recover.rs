@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use afterbay_batch::JoinEnds;
 use afterbay_batch::hold::{HeldRows, HoldState, ROWS_MAX};
-use afterbay_batch::{FrameDecoder, HeldRow, JoinEnds, ReceivedTokens, RequestSlot};
+use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens};
 use afterbay_events::HoldEnd;
 use afterbay_journal::{
-    BacklogFrame, FrameNo, Outcome, Passage, PluginAction, RELEASE_MARKER, RequestNo, StoredReplacement,
-    Verdict,
+    BacklogFrame, FrameNo, JournalRequest, Outcome, Passage, PluginAction, RELEASE_MARKER, RequestNo,
+    StoredReplacement, Verdict,
 };
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, DecodedFrame, Finish, Layouts};
@@ -15,7 +16,10 @@ use std::time::{Duration, Instant};
 
 const PLUGIN: &str = "holds";
 const OTHER: &str = "other";
-const SLOT: RequestSlot = RequestSlot(7);
+
+fn request(number: u64) -> JournalRequest {
+    JournalRequest::new(RequestNo(number), 7)
+}
 
 fn row(rid: &str, ids: &[i64]) -> SynthRow {
     SynthRow { rid: rid.to_owned(), ids: ids.to_vec(), ..SynthRow::default() }
@@ -71,7 +75,12 @@ impl Recovered {
     }
 
     fn repeat(&mut self, frame: &BacklogFrame) -> Result<(), String> {
-        self.rows.recover(frame, &mut self.decoder, |number| (number != 9).then_some(SLOT), self.now)
+        self.rows.recover(
+            frame,
+            &mut self.decoder,
+            |number| (number != 9).then_some(request(number)),
+            self.now,
+        )
     }
 
     /// All frames are repeated, and no earlier process says when the rows leave.
@@ -84,8 +93,8 @@ impl Recovered {
         let mut released = Vec::new();
         while let Some(due) = self.rows.take_due(self.now) {
             for row in due.rows {
-                assert_eq!((row.slot, row.why), (SLOT, HoldEnd::Start));
-                released.push((row.number, ids(&row.held), row.held.is_last()));
+                assert_eq!((row.request.slot(), row.why), (7, HoldEnd::Start));
+                released.push((row.request.number().0, ids(&row.held), row.held.is_last()));
             }
         }
         released
@@ -218,10 +227,10 @@ fn a_row_that_cannot_be_rebuilt_is_named_and_the_others_are_held() {
 fn a_row_that_could_not_be_written_leaves_by_itself_as_soon_as_it_can() {
     let mut rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
-    rows.hold_again(1, SLOT, &PLUGIN.into(), held(&[1], 1), now + Duration::from_secs(9));
+    rows.hold_again(request(1), &PLUGIN.into(), held(&[1], 1), now + Duration::from_secs(9));
     assert!(rows.is_due(now));
     let due = rows.take_due(now).unwrap();
-    assert_eq!((due.rows[0].why, due.rows[0].number, due.rows[0].slot), (HoldEnd::Columns, 1, SLOT));
+    assert_eq!((due.rows[0].why, due.rows[0].request), (HoldEnd::Columns, request(1)));
     assert!(!rows.is_due(now));
 }
 
@@ -231,7 +240,7 @@ fn the_state_of_a_request_says_what_its_rows_wait_for() {
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
     assert_eq!(rows.state(1, PLUGIN, now), HoldState::None);
-    rows.hold(1, SLOT, &PLUGIN.into(), held(&[1], 1), later);
+    rows.hold(request(1), &PLUGIN.into(), held(&[1], 1), later);
     assert_eq!((rows.state(1, PLUGIN, now), rows.state(1, OTHER, now)), (HoldState::Held, HoldState::None));
     rows.release(1, PLUGIN);
     assert_eq!(rows.state(1, PLUGIN, now), HoldState::Released);
@@ -241,7 +250,7 @@ fn the_state_of_a_request_says_what_its_rows_wait_for() {
     );
     assert_eq!(rows.deadline(now), Some(later), "no later than the hold");
     // A second release does not make the time longer.
-    rows.hold(1, SLOT, &PLUGIN.into(), held(&[2], 2), later + Duration::from_secs(5));
+    rows.hold(request(1), &PLUGIN.into(), held(&[2], 2), later + Duration::from_secs(5));
     rows.release(1, PLUGIN);
     assert_eq!(rows.deadline(now), Some(later));
     assert_eq!(rows.state(1, PLUGIN, later), HoldState::Ended(HoldEnd::Time));
@@ -262,7 +271,7 @@ fn as_many_rows_as_the_bound_allows_are_held() {
     let (now, one) = (Instant::now(), held(&[1], 1));
     for _ in 0..ROWS_MAX {
         assert_eq!(rows.check_room(1, PLUGIN, &one), Ok(()));
-        rows.hold(1, SLOT, &PLUGIN.into(), held(&[1], 1), now);
+        rows.hold(request(1), &PLUGIN.into(), held(&[1], 1), now);
     }
     assert!(rows.check_room(1, PLUGIN, &one).unwrap_err().contains("4096"));
     assert_eq!(rows.check_room(1, OTHER, &one), Ok(()), "the bound is each plugin's");

@@ -391,7 +391,7 @@ impl Chain {
         let Some(index) = self.index_of(plugin) else { return self.close_ended(output, ledger, now) };
         let slot = &self.slots[index];
         for (row, released) in output.accounted().rows().iter().zip(output.released()) {
-            let rid = ledger.request(row.slot).map_or("", |(rid, _)| rid);
+            let rid = ledger.request(row.request).map_or("", |(rid, _)| rid);
             let (why, held) = (released.why, &released.held);
             slot.report_hold_ended(why, rid, held.received.rows, held.tokens.into());
         }
@@ -450,8 +450,8 @@ impl Chain {
         let received_at = output.accounted().persisted().at().instant;
         let first_rows = self.input.begun(output.accounted());
         for row in &first_rows {
-            let slot = output.accounted().rows()[*row as usize].slot;
-            if let Some((rid, request)) = ledger.request(slot) {
+            let request = output.accounted().rows()[*row as usize].request;
+            if let Some((rid, request)) = ledger.request(request) {
                 self.attributes.add(rid, request);
             }
         }
@@ -503,7 +503,7 @@ impl Chain {
             (ends || row.finish != FinishKind::Running) && !output.is_held(*index as u32)
         };
         let ended = accounted.rows().iter().enumerate().filter(is_ended).filter(|(_, row)| !row.hidden);
-        let ended: Vec<u64> = ended.map(|(_, row)| row.number).collect();
+        let ended: Vec<u64> = ended.map(|(_, row)| row.number()).collect();
         self.close_requests(&ended, ledger, now);
     }
 
@@ -536,7 +536,7 @@ fn call_plugin(
     let (accounted, ledger) = (output.accounted(), context.ledger);
     let opened: Vec<Opened<'_>> = first_rows
         .iter()
-        .filter_map(|row| ledger.request(accounted.rows()[*row as usize].slot))
+        .filter_map(|row| ledger.request(accounted.rows()[*row as usize].request))
         .map(|(rid, request)| open_requests::beginning(rid, request, ledger))
         .collect();
     if input.rows.is_empty() && opened.is_empty() {
@@ -554,7 +554,7 @@ fn call_plugin(
     let columns = Columns { texts: &texts, waiting: &waiting, ..input.columns() };
     let rid = |row: u32| {
         let row = *input.rows.get(row as usize)?;
-        Some(ledger.request(accounted.rows()[row as usize].slot)?.0)
+        Some(ledger.request(accounted.rows()[row as usize].request)?.0)
     };
     let answer = slots[index].run(&opened, &columns, accounted, context);
     if slots[index].is_shadow() {

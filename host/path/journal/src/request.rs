@@ -6,18 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::position::{FrameNo, RequestNo};
 
-/// Handle of a request that is open in a [`JournalWriter`](crate::JournalWriter): its number, and its slot in
-/// the writer's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Handle of a request that is open in a [`JournalWriter`](crate::JournalWriter): its number, and its slot. Tables of live
+/// requests have one entry per slot. A later request may have the slot of a request that has ended, but never its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JournalRequest {
     pub(crate) number: RequestNo,
     pub(crate) slot: u32,
 }
 
 impl JournalRequest {
+    /// The handle of the request with this number in this slot.
+    pub fn new(number: RequestNo, slot: u32) -> JournalRequest {
+        JournalRequest { number, slot }
+    }
+
     /// Number of the request. Plugins and events use this number.
+    #[inline]
     pub fn number(self) -> RequestNo {
         self.number
+    }
+
+    /// Index of the request in tables of live requests.
+    #[inline]
+    pub fn slot(self) -> usize {
+        self.slot as usize
     }
 }
 

@@ -393,7 +393,7 @@ impl Plan {
         while backlog.position() <= recovered.last_frame {
             match backlog.next() {
                 Ok(Some(BacklogItem::Frame(frame))) => {
-                    let live = |number| ledger.slot_of(number);
+                    let live = |number| ledger.numbered(number);
                     if let Err(why) = held_rows.recover(&frame, decoder, live, now) {
                         report_lost(why);
                     }

@@ -48,6 +48,15 @@ pub struct EngineLoad {
     pub kv_cache_usage: f64,
 }
 
+/// The rids of a batch as its frame has them, if all have one length and stand side by side: rids are the same where these bytes are.
+#[derive(Clone, Copy, Debug)]
+pub struct RidCells<'a> {
+    /// All rids, each with what stands before it.
+    pub cells: &'a [u8],
+    /// Bytes of each.
+    pub width: usize,
+}
+
 /// A row of a part: the part's index, and the row in it.
 pub(crate) type PartRow = (u32, u32);
 
@@ -407,9 +416,15 @@ impl Batch {
         (0..self.rows).map(self.rid_reader())
     }
 
+    /// The rids as bytes to compare with those of another frame.
+    pub fn rid_cells(&self) -> Option<RidCells<'_>> {
+        let (cells, width, _) = self.of_engine().column(RowColumn::Rids)?.uniform_texts(self.rows)?;
+        Some(RidCells { cells, width })
+    }
+
     /// The function that reads the rids, which knows by now whether they stand in a column.
     #[inline]
-    pub(crate) fn rid_reader<'b>(&'b self) -> impl Fn(u32) -> &'b [u8] + Clone {
+    pub fn rid_reader<'b>(&'b self) -> impl Fn(u32) -> &'b [u8] + Clone {
         let engine = self.of_engine();
         let rids = engine.column(RowColumn::Rids);
         let uniform = rids.and_then(|rids| rids.uniform_texts(self.rows));
@@ -433,6 +448,19 @@ impl Batch {
             (None, None) if is_read => engine.tokens(row),
             (None, None) => self.tokens(row),
         })
+    }
+
+    /// Appends the [`completion_tokens`](Batch::completion_tokens) of every row: cheaper than the iterator.
+    pub fn read_completion_counts(&self, out: &mut Vec<Option<u64>>) {
+        match self.of_engine().column(RowColumn::CompletionTokens) {
+            Some(counts) => counts.counts(self.rows, out),
+            None => out.resize(out.len() + self.rows as usize, None),
+        }
+    }
+
+    /// Whether any row may be its request's last.
+    pub fn may_end(&self) -> bool {
+        self.of_engine().may_end()
     }
 
     /// The [`completion_tokens`](Batch::completion_tokens) of every row.

@@ -50,7 +50,7 @@ mod layouts;
 pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::Engine;
 pub use attributes::{AttributesError, RequestAttributes};
-pub use batch::{Batch, BatchPart, EngineLoad, Unread, is_first};
+pub use batch::{Batch, BatchPart, EngineLoad, RidCells, Unread, is_first};
 pub use decode::{Decoder, decode, is_of_connector};
 pub use edit::{Edit, FinishReason, TokenEdit};
 pub use erase::ErasedFrame;

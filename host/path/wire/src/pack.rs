@@ -50,7 +50,7 @@ pub(crate) enum CellSpans {
 }
 
 /// A big-endian unsigned integer of up to 8 bytes.
-fn big_endian(bytes: &[u8]) -> u64 {
+pub(crate) fn big_endian(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 

@@ -285,6 +285,20 @@ impl<'a> ColumnCells<'a> {
         }
     }
 
+    /// Appends the value of each cell that is an int of at least 0. The usual forms are read without a look at each cell's form.
+    pub(crate) fn counts(self, rows: u32, out: &mut Vec<Option<u64>>) {
+        match self.equal_width(rows) {
+            Some((cells, 1)) => {
+                out.extend(cells.iter().map(|&byte| (byte < 0x80).then_some(u64::from(byte))));
+            }
+            // Cells of one width have one header.
+            Some((cells, width)) if matches!(cells[0], 0xcc..=0xcf) => {
+                out.extend(cells.chunks_exact(width).map(|cell| Some(pack::big_endian(&cell[1..]))));
+            }
+            _ => out.extend(self.iter(rows).map(|cell| cell.int()?.try_into().ok())),
+        }
+    }
+
     /// Whether all cells are nil, as far as bytes or nodes show it without a look into cells of several widths.
     pub(crate) fn are_nil(self, rows: u32) -> bool {
         match self {

@@ -1,9 +1,9 @@
 //! The held rows of one request, and the time at which they leave.
 
+use crate::HeldRow;
 use crate::joins::{JoinEnds, Joins};
-use crate::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
-use afterbay_journal::FrameNo;
+use afterbay_journal::{FrameNo, JournalRequest};
 use afterbay_text::TextProgress;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(super) struct PluginHold {
     pub(super) plugin: Name,
-    pub(super) slot: RequestSlot,
+    pub(super) request: JournalRequest,
     pub(super) rows: Vec<HeldRow>,
     /// For each row, when it leaves if nothing releases it earlier.
     pub(super) deadlines: Vec<Instant>,

@@ -2,9 +2,11 @@
 //! release.
 
 use super::HeldRows;
-use crate::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot, aborted};
+use crate::{FrameDecoder, HeldRow, ReceivedTokens, aborted};
 use afterbay_events::Name;
-use afterbay_journal::{BacklogFrame, FrameNo, PluginAction, StoredReplacement, Verdict, is_release_marker};
+use afterbay_journal::{
+    BacklogFrame, FrameNo, JournalRequest, PluginAction, StoredReplacement, Verdict, is_release_marker,
+};
 use afterbay_wire::{Batch, DecodedFrame, Edit, FinishReason, TokenEdit};
 use std::time::Instant;
 
@@ -16,7 +18,7 @@ impl HeldRows {
         &mut self,
         frame: &BacklogFrame,
         decode: &mut FrameDecoder,
-        live: impl Fn(u64) -> Option<RequestSlot>,
+        live: impl Fn(u64) -> Option<JournalRequest>,
         now: Instant,
     ) -> Result<(), String> {
         let Some(outcome) = frame.outcome.as_deref() else { return Ok(()) };
@@ -28,7 +30,7 @@ impl HeldRows {
                 continue;
             }
             let Some(number) = outcome.requests.get(row as usize).map(|request| request.0) else { continue };
-            let Some(slot) = live(number) else { continue };
+            let Some(request) = live(number) else { continue };
             let batch = decoded.get_or_insert_with(|| match is_release_marker(&frame.bytes) {
                 true => None,
                 false => match decode.decode_bytes(frame.bytes.clone()) {
@@ -38,7 +40,7 @@ impl HeldRows {
             });
             let tokens = outcome.tokens.get(row as usize).copied().unwrap_or(0);
             let own = batch.as_ref().map(|batch| received(batch, row, tokens, frame.frame)).transpose();
-            if let Err(error) = own.and_then(|own| self.repeat(actions, own, number, slot, now)) {
+            if let Err(error) = own.and_then(|own| self.repeat(actions, own, request, now)) {
                 result = Err(format!("frame {} row {row}: {error}", frame.frame));
             }
         }
@@ -50,21 +52,21 @@ impl HeldRows {
         &mut self,
         actions: &[PluginAction<'_>],
         mut row: Option<HeldRow>,
-        number: u64,
-        slot: RequestSlot,
+        request: JournalRequest,
         now: Instant,
     ) -> Result<(), String> {
         for action in actions {
             let plugin: Name = action.plugin[..].into();
             match action.verdict {
                 Verdict::Release => {
-                    let mut all = self.remove(number, &plugin, action.released().unwrap_or(usize::MAX));
+                    let mut all =
+                        self.remove(request.number().0, &plugin, action.released().unwrap_or(usize::MAX));
                     all.extend(row.take());
                     row = if all.is_empty() { None } else { Some(HeldRow::join(&all)?) };
                 }
                 Verdict::Hold => {
                     if let Some(held) = row.take() {
-                        self.hold(number, slot, &plugin, held, now);
+                        self.hold(request, &plugin, held, now);
                     }
                 }
                 _ => row = row.map(|row| apply(row, action)).transpose()?,

@@ -1,7 +1,9 @@
 //! Held rows: when they are due, where joined rows may end, and the bounds.
 
 use super::*;
-use crate::{ReceivedTokens, SingleRows};
+use crate::ReceivedTokens;
+use crate::SingleRows;
+use afterbay_journal::RequestNo;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{DecodedFrame, Layouts};
 use std::time::Duration;
@@ -17,12 +19,12 @@ fn held(rid: &str, ids: &[i64], frame: u64) -> HeldRow {
     HeldRow::new(batch, FrameNo(frame), ReceivedTokens::of_row(ids.len() as u32))
 }
 
-fn slot() -> RequestSlot {
-    RequestSlot(0)
+fn request(number: u64) -> JournalRequest {
+    JournalRequest::new(RequestNo(number), 0)
 }
 
 fn push(held_rows: &mut HeldRows, number: u64, row: HeldRow, until: Instant) {
-    held_rows.hold(number, slot(), &PLUGIN.into(), row, until);
+    held_rows.hold(request(number), &PLUGIN.into(), row, until);
 }
 
 /// A vocabulary whose token N is the byte N.
@@ -70,7 +72,10 @@ fn held_rows_are_due_at_the_deadline_of_the_first_and_leave_as_one() {
     let due = held_rows.take_due(later).unwrap();
     assert_eq!((due.rows.len(), due.batch.rows()), (1, 1));
     let row = &due.rows[0];
-    assert_eq!((row.number, ids(&row.held), row.rows, row.why), (3, vec![1, 2, 3], 2, HoldEnd::Time));
+    assert_eq!(
+        (row.request.number().0, ids(&row.held), row.rows, row.why),
+        (3, vec![1, 2, 3], 2, HoldEnd::Time)
+    );
     assert_eq!(row.held.received, ReceivedTokens { rows: 2, forwarded: 3, ..ReceivedTokens::default() });
     assert!(!held_rows.has(3) && held_rows.has(4));
 }
@@ -203,7 +208,7 @@ fn held_rows_of_several_requests_leave_side_by_side_in_order_of_request_numbers(
     for number in [7, 2, 5] {
         push(&mut held_rows, number, held(&format!("r{number}"), &[number as i64], number), now);
     }
-    held_rows.hold(9, slot(), &"other".into(), held("r9", &[9], 9), now);
+    held_rows.hold(request(9), &"other".into(), held("r9", &[9], 9), now);
     let due = held_rows.take_due(now).unwrap();
     let rids: Vec<&str> = due.batch.rids().collect();
     assert_eq!(rids, ["r2", "r5", "r7"]);

@@ -21,14 +21,13 @@ pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus,
 pub use restart::RestartGap;
 
 use crate::ledger::requests::Requests;
-use crate::{ReaderKey, RequestSlot, RoutingTable, Row};
+use crate::{ReaderKey, RoutingTable, Row};
 use afterbay_events::{Name, StreamTelemetry};
 use afterbay_journal as journal;
+use afterbay_journal::JournalRequest;
 use afterbay_journal::reader::{OperatorAbort, RequestState};
 use afterbay_wire::{AbortShape, Batch, FinishKind};
 use bound::LiveBound;
-use foldhash::fast::FixedState;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -41,7 +40,7 @@ const EARLIER_RUN: &str = "(a plugin of an earlier run)";
 /// At every settled batch, `received == forwarded + replaced + dropped + swallowed + held`, all in tokens.
 pub struct Request {
     /// The request's handle in the journal. Plugins know the request by the same number.
-    pub handle: journal::JournalRequest,
+    pub handle: JournalRequest,
     /// Tokens received.
     pub received: u64,
     forwarded: u64,
@@ -86,7 +85,7 @@ pub struct Request {
 }
 
 impl Request {
-    fn new(handle: journal::JournalRequest, now: Instant) -> Request {
+    fn new(handle: JournalRequest, now: Instant) -> Request {
         Request {
             handle,
             is_health_check: false,
@@ -143,7 +142,6 @@ impl Request {
 /// The live requests of a stream and the counts of their tokens.
 pub struct Ledger {
     requests: Requests<Request>,
-    by_number: HashMap<u64, RequestSlot, FixedState>,
     telemetry: StreamTelemetry,
     /// How many live requests an operator aborts.
     aborts: usize,
@@ -156,16 +154,16 @@ pub struct Ledger {
     upstream: Option<AbortSender>,
     // The vectors keep their memory between batches, so that a batch allocates nothing.
     rows: Vec<Row>,
-    handles: Vec<journal::JournalRequest>,
+    handles: Vec<JournalRequest>,
     tokens: Vec<u32>,
     completion_counts: Vec<Option<u64>>,
     finishes: Vec<FinishKind>,
     gaps: Vec<journal::TokenGap>,
     /// Requests that close with the current frame although the scheduler continues them: the bound of live requests is reached,
     /// or the request has no rid.
-    single_frame: Vec<RequestSlot>,
+    single_frame: Vec<JournalRequest>,
     /// Requests that the current frame says have ended.
-    departed: Vec<RequestSlot>,
+    departed: Vec<JournalRequest>,
     /// Rows of the current frame that begin and end a request.
     begun_and_ended: usize,
     bound: LiveBound,
@@ -183,7 +181,6 @@ impl Ledger {
     ) -> Ledger {
         let mut ledger = Ledger {
             requests: Requests::new(),
-            by_number: HashMap::default(),
             telemetry,
             aborts: 0,
             restart,
@@ -219,9 +216,9 @@ impl Ledger {
                 is_last_held: info.ended_early || info.state == RequestState::Finished,
                 ..Request::new(*request, now)
             };
-            let slot = ledger.insert(&info.rid, continued);
+            ledger.requests.insert(*request, &info.rid, continued);
             if info.ending != OperatorAbort::No && !info.ended_early {
-                ledger.set_abort(slot, info.ending);
+                ledger.set_abort(*request, info.ending);
             }
         }
         ledger
@@ -237,27 +234,20 @@ impl Ledger {
         self.requests.iter().map(|(_, rid, request)| (rid, request))
     }
 
-    /// The live request in this slot, with its rid.
-    pub fn request(&self, slot: RequestSlot) -> Option<(&str, &Request)> {
-        Some((self.requests.rid(slot)?, self.requests.get(slot)?))
+    /// A live request, with its rid.
+    pub fn request(&self, handle: JournalRequest) -> Option<(&str, &Request)> {
+        Some((self.requests.rid(handle)?, self.requests.get(handle)?))
     }
 
-    /// The slot of the live request with this number.
-    pub fn slot_of(&self, number: u64) -> Option<RequestSlot> {
-        self.by_number.get(&number).copied()
+    /// The live request with this number.
+    pub fn numbered(&self, number: u64) -> Option<JournalRequest> {
+        self.requests.numbered(number)
     }
 
     /// Whether plugins see rows of the live request with this number.
     pub fn is_open(&self, number: u64) -> bool {
-        let request = self.slot_of(number).and_then(|slot| self.requests.get(slot));
+        let request = self.numbered(number).and_then(|handle| self.requests.get(handle));
         request.is_some_and(|request| !request.is_hidden())
-    }
-
-    fn insert(&mut self, rid: &str, request: Request) -> RequestSlot {
-        let number = request.number();
-        let slot = self.requests.insert(rid, request);
-        self.by_number.insert(number, slot);
-        slot
     }
 
     /// The name of the sink that reads the request; `None` if an earlier run opened the request and its first row is not known.
@@ -267,6 +257,6 @@ impl Ledger {
 
     /// The rid of the live request with this number.
     pub fn rid_of(&self, number: u64) -> Option<&str> {
-        self.requests.rid(self.slot_of(number)?)
+        self.requests.rid(self.numbered(number)?)
     }
 }

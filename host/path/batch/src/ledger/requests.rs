@@ -1,209 +1,283 @@
-//! A table of the live requests of a stream, found by `rid`. Does not know what the ledger stores per request.
-//!
-//! A scheduler's step has nearly the same requests as the step before, in nearly the same order. So the table first compares a
-//! row's `rid` with the request that followed in the last batch, and hashes the `rid` only if they differ.
+//! The table of a stream's live requests, found by slot, by `rid` and by number. Does not know what the ledger stores per request.
 
-use crate::RequestSlot;
+use super::roster::Roster;
+use afterbay_journal::{JournalRequest, RequestNo};
+use afterbay_wire::RidCells;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
-struct Entry<T> {
-    rid: Box<str>,
-    /// The index of the request's row in the last batch with a row of the request.
-    row: usize,
-    request: T,
-}
+/// Ended requests in [`Requests::in_order`], beyond as many as are live, before they are removed.
+const ENDED_KEPT: usize = 1024;
 
-/// Requests by slot and by `rid`.
+/// The live requests. The journal numbers them and chooses their slots.
 pub struct Requests<T> {
-    slots: Vec<Option<Entry<T>>>,
-    free: Vec<RequestSlot>,
-    by_rid: HashTable<RequestSlot>,
+    /// By slot: the request's number. 0: the slot is free.
+    numbers: Vec<u64>,
+    /// By slot.
+    requests: Vec<Option<T>>,
+    /// By slot.
+    rids: Vec<Box<str>>,
+    by_rid: HashTable<u32>,
     hasher: FixedState,
-    /// The slots of the last batch's rows, in order.
-    last: Vec<RequestSlot>,
-    /// The slots of this batch's rows so far.
-    now: Vec<RequestSlot>,
-    /// Index in `last` of the request expected next.
-    cursor: usize,
+    /// In order of number, with some that have ended.
+    in_order: VecDeque<JournalRequest>,
+    live: usize,
+    roster: Roster,
 }
 
 impl<T> Requests<T> {
     /// An empty table.
     pub fn new() -> Self {
         Requests {
-            slots: Vec::new(),
-            free: Vec::new(),
+            numbers: Vec::new(),
+            requests: Vec::new(),
+            rids: Vec::new(),
             by_rid: HashTable::new(),
             hasher: FixedState::with_seed(0x0af7_e4ba),
-            last: Vec::new(),
-            now: Vec::new(),
-            cursor: 0,
+            in_order: VecDeque::new(),
+            live: 0,
+            roster: Roster::default(),
         }
     }
 
     /// How many requests are live.
     pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.live
     }
 
-    /// Begins a new batch. The first row is expected to have the same request as the first row of the last batch.
+    /// Begins a batch.
     pub fn begin_batch(&mut self) {
-        std::mem::swap(&mut self.last, &mut self.now);
-        self.now.clear();
-        self.cursor = 0;
+        self.roster.begin();
+    }
+
+    /// Ends a batch with these rids.
+    pub fn end_batch(&mut self, rids: Option<RidCells<'_>>) {
+        self.roster.end(rids);
     }
 
     /// The requests of the batch's rows so far, in order.
     #[inline]
-    pub fn rows(&self) -> &[RequestSlot] {
-        &self.now
+    pub fn rows(&self) -> &[JournalRequest] {
+        self.roster.rows()
+    }
+
+    /// Matches the batch's next rows for as long as their rids are those of the last batch. Returns how many rows these are.
+    pub fn find_same(&mut self, rids: RidCells<'_>) -> usize {
+        let numbers = &self.numbers;
+        self.roster.match_same(rids, |request| is_live(numbers, request))
     }
 
     /// The live request of the batch's next row, if there is one with this `rid`.
     #[inline]
-    pub fn find_next(&mut self, rid: &[u8]) -> Option<RequestSlot> {
-        match self.last.get(self.cursor) {
-            Some(&expected) if self.has_rid(expected, rid) => {
-                self.cursor += 1;
-                Some(self.take_row(expected))
-            }
-            _ => self.find_unexpected(rid),
-        }
-    }
-
-    #[inline(never)]
-    fn find_unexpected(&mut self, rid: &[u8]) -> Option<RequestSlot> {
-        // The expected request may have ended.
-        if let Some(&following) = self.last.get(self.cursor + 1)
-            && self.has_rid(following, rid)
-        {
-            self.cursor += 2;
-            return Some(self.take_row(following));
-        }
-        let found = self.find(rid)?;
-        let row = self.slots[found.0 as usize].as_ref()?.row;
-        if self.last.get(row) == Some(&found) {
-            self.cursor = row + 1;
-        }
-        Some(self.take_row(found))
-    }
-
-    #[inline]
-    fn has_rid(&self, slot: RequestSlot, rid: &[u8]) -> bool {
-        self.rid(slot).is_some_and(|known| known.as_bytes() == rid)
-    }
-
-    /// Notes that the batch's next row is the request's.
-    #[inline]
-    fn take_row(&mut self, slot: RequestSlot) -> RequestSlot {
-        if let Some(Some(entry)) = self.slots.get_mut(slot.0 as usize) {
-            entry.row = self.now.len();
-        }
-        self.now.push(slot);
-        slot
+    pub fn find_next(&mut self, rid: &[u8]) -> Option<JournalRequest> {
+        // An expected request may have ended.
+        let has_rid = |request: &JournalRequest| {
+            is_live(&self.numbers, *request) && self.rids[request.slot()].as_bytes() == rid
+        };
+        let expected = self.roster.expected().into_iter().flatten().find(has_rid);
+        let found = expected.or_else(|| self.find(rid))?;
+        self.roster.match_next(found);
+        Some(found)
     }
 
     /// The live request with this `rid`.
-    pub fn find(&self, rid: &[u8]) -> Option<RequestSlot> {
+    pub fn find(&self, rid: &[u8]) -> Option<JournalRequest> {
         let hash = self.hasher.hash_one(rid);
-        self.by_rid.find(hash, |slot| self.has_rid(*slot, rid)).copied()
+        let slot = *self.by_rid.find(hash, |slot| self.rids[*slot as usize].as_bytes() == rid)?;
+        Some(self.handle(slot))
     }
 
-    /// Adds a request. No live request may have this `rid`.
-    pub fn insert(&mut self, rid: &str, request: T) -> RequestSlot {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            RequestSlot(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+    fn handle(&self, slot: u32) -> JournalRequest {
+        JournalRequest::new(RequestNo(self.numbers[slot as usize]), slot)
+    }
+
+    /// The live request with this number.
+    pub fn numbered(&self, number: u64) -> Option<JournalRequest> {
+        let at = self.in_order.binary_search_by_key(&number, |request| request.number().0).ok()?;
+        self.in_order.get(at).copied().filter(|request| is_live(&self.numbers, *request))
+    }
+
+    /// Adds a request, to which the batch's next row belongs. No live request may have this `rid`, and no request before a later
+    /// number.
+    pub fn insert(&mut self, handle: JournalRequest, rid: &str, request: T) {
+        let slot = handle.slot();
+        if self.numbers.len() <= slot {
+            self.numbers.resize(slot + 1, 0);
+            self.requests.resize_with(slot + 1, || None);
+            self.rids.resize_with(slot + 1, Box::default);
+        }
+        self.numbers[slot] = handle.number().0;
+        self.requests[slot] = Some(request);
+        self.rids[slot] = rid.into();
+        let (rids, hasher) = (&self.rids, &self.hasher);
+        self.by_rid.insert_unique(hasher.hash_one(rid.as_bytes()), slot as u32, |slot| {
+            hasher.hash_one(rids[*slot as usize].as_bytes())
         });
-        self.slots[slot.0 as usize] = Some(Entry { rid: rid.into(), row: self.now.len(), request });
-        let (slots, hasher) = (&self.slots, &self.hasher);
-        self.by_rid.insert_unique(hasher.hash_one(rid.as_bytes()), slot, |slot| {
-            slots[slot.0 as usize].as_ref().map_or(0, |entry| hasher.hash_one(entry.rid.as_bytes()))
-        });
-        self.now.push(slot);
-        slot
+        self.live += 1;
+        if self.in_order.len() > 2 * self.live + ENDED_KEPT {
+            let numbers = &self.numbers;
+            self.in_order.retain(|request| is_live(numbers, *request));
+        }
+        self.in_order.push_back(handle);
+        self.roster.push(handle);
     }
 
     /// Removes a request, and returns it with its `rid`.
-    pub fn remove(&mut self, slot: RequestSlot) -> Option<(Box<str>, T)> {
-        let entry = self.slots.get_mut(slot.0 as usize)?.take()?;
-        let hash = self.hasher.hash_one(entry.rid.as_bytes());
-        if let Ok(known) = self.by_rid.find_entry(hash, |known| *known == slot) {
+    pub fn remove(&mut self, handle: JournalRequest) -> Option<(Box<str>, T)> {
+        if !is_live(&self.numbers, handle) {
+            return None;
+        }
+        let slot = handle.slot();
+        let request = self.requests[slot].take()?;
+        self.numbers[slot] = 0;
+        let rid = std::mem::take(&mut self.rids[slot]);
+        let hash = self.hasher.hash_one(rid.as_bytes());
+        if let Ok(known) = self.by_rid.find_entry(hash, |known| *known as usize == slot) {
             known.remove();
         }
-        self.free.push(slot);
-        Some((entry.rid, entry.request))
+        self.live -= 1;
+        Some((rid, request))
     }
 
-    /// The `rid` of the request in this slot.
-    pub fn rid(&self, slot: RequestSlot) -> Option<&str> {
-        self.slots.get(slot.0 as usize)?.as_ref().map(|entry| &*entry.rid)
+    /// The `rid` of a live request.
+    pub fn rid(&self, handle: JournalRequest) -> Option<&str> {
+        is_live(&self.numbers, handle).then(|| &*self.rids[handle.slot()])
     }
 
-    /// The request in this slot.
-    pub fn get(&self, slot: RequestSlot) -> Option<&T> {
-        self.slots.get(slot.0 as usize)?.as_ref().map(|entry| &entry.request)
+    /// A live request.
+    #[inline]
+    pub fn get(&self, handle: JournalRequest) -> Option<&T> {
+        if is_live(&self.numbers, handle) { self.requests[handle.slot()].as_ref() } else { None }
     }
 
-    /// The request in this slot.
-    pub fn get_mut(&mut self, slot: RequestSlot) -> Option<&mut T> {
-        self.slots.get_mut(slot.0 as usize)?.as_mut().map(|entry| &mut entry.request)
+    /// A live request.
+    #[inline]
+    pub fn get_mut(&mut self, handle: JournalRequest) -> Option<&mut T> {
+        if is_live(&self.numbers, handle) { self.requests[handle.slot()].as_mut() } else { None }
     }
 
-    /// All live requests.
-    pub fn iter(&self) -> impl Iterator<Item = (RequestSlot, &str, &T)> {
-        self.slots.iter().enumerate().filter_map(|(index, entry)| {
-            let entry = entry.as_ref()?;
-            Some((RequestSlot(index as u32), &*entry.rid, &entry.request))
-        })
+    /// All live requests, in order of number.
+    pub fn iter(&self) -> impl Iterator<Item = (JournalRequest, &str, &T)> {
+        self.in_order.iter().filter_map(|handle| Some((*handle, self.rid(*handle)?, self.get(*handle)?)))
     }
+}
+
+#[inline]
+fn is_live(numbers: &[u64], request: JournalRequest) -> bool {
+    numbers.get(request.slot()) == Some(&request.number().0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_row_finds_its_request_whatever_the_order_of_the_batch() {
+    /// A table of requests "req-0" to "req-99", numbered from 1, which had a row each in this order.
+    fn hundred() -> Requests<u64> {
         let mut requests = Requests::new();
-        let names: Vec<String> = (0..100).map(|i| format!("req-{i}")).collect();
         requests.begin_batch();
-        let slots: Vec<RequestSlot> = names.iter().map(|name| requests.insert(name, ())).collect();
-        for stride in [1, 3, 7, 99] {
-            requests.begin_batch();
-            for step in 0..100 {
-                let at = step * stride % 100;
-                assert_eq!(requests.find_next(names[at].as_bytes()), Some(slots[at]));
+        for at in 0..100 {
+            requests.insert(handle(at + 1, at as u32), &format!("req-{at:02}"), at);
+        }
+        requests
+    }
+
+    fn handle(number: u64, slot: u32) -> JournalRequest {
+        JournalRequest::new(RequestNo(number), slot)
+    }
+
+    /// Matches a batch with these rids, as rows that stand side by side, and returns the request of each row; `None`: unknown.
+    fn batch(requests: &mut Requests<u64>, rids: &[String]) -> Vec<Option<u64>> {
+        let (cells, width) = (rids.concat(), rids[0].len());
+        let cells = RidCells { cells: cells.as_bytes(), width };
+        requests.begin_batch();
+        let mut found = Vec::new();
+        while found.len() < rids.len() {
+            let same = requests.find_same(cells);
+            let of = |handle: &JournalRequest| requests.get(*handle).copied();
+            found.extend(requests.rows()[found.len()..][..same].iter().map(of));
+            if let Some(rid) = rids.get(found.len()) {
+                let next = requests.find_next(rid.as_bytes());
+                found.push(next.and_then(|handle| requests.get(handle).copied()));
             }
         }
+        requests.end_batch(Some(cells));
+        found
+    }
+
+    fn rids(of: impl Iterator<Item = u64>) -> Vec<String> {
+        of.map(|at| format!("req-{at:02}")).collect()
     }
 
     #[test]
-    fn a_table_remembers_the_rows_of_two_batches_only() {
-        let mut requests = Requests::new();
-        requests.insert("a", ());
-        for _ in 0..10 {
-            requests.begin_batch();
-            assert!(requests.find_next(b"a").is_some());
+    fn a_row_finds_its_request_whatever_the_order_of_the_batch() {
+        let mut requests = hundred();
+        for stride in [1, 1, 3, 7, 99, 99, 1] {
+            let order: Vec<u64> = (0..100).map(|step| step * stride % 100).collect();
+            let expected: Vec<_> = order.iter().copied().map(Some).collect();
+            assert_eq!(batch(&mut requests, &rids(order.iter().copied())), expected);
         }
-        assert_eq!((requests.last.len(), requests.now.len()), (1, 1));
+        for left in [0..100, 3..100, 3..60, 0..100, 50..51] {
+            let expected: Vec<_> = left.clone().map(Some).collect();
+            assert_eq!(batch(&mut requests, &rids(left)), expected);
+        }
     }
 
     #[test]
-    fn a_removed_request_is_not_found_and_its_slot_is_used_again() {
+    fn a_rid_of_an_ended_request_is_unknown_although_the_bytes_of_the_column_are_the_same() {
+        let mut requests = hundred();
+        let all = rids(0..100);
+        assert_eq!(batch(&mut requests, &all).len(), 100);
+        assert!(requests.remove(handle(41, 40)).is_some());
+        requests.begin_batch();
+        let cells = all.concat();
+        let cells = RidCells { cells: cells.as_bytes(), width: 6 };
+        assert_eq!(requests.find_same(cells), 40);
+        assert_eq!(requests.find_next(b"req-40"), None);
+        // Another request has its rid and its slot.
+        requests.insert(handle(101, 40), "req-40", 400);
+        assert_eq!(requests.find_next(b"req-41"), Some(handle(42, 41)));
+        assert_eq!(requests.find_same(cells), 58);
+        requests.end_batch(Some(cells));
+        assert_eq!((requests.rows().len(), requests.rows()[40]), (100, handle(101, 40)));
+        assert_eq!(requests.get(handle(41, 40)), None, "a handle of the ended request finds no other");
+    }
+
+    #[test]
+    fn rids_are_not_compared_with_those_of_a_batch_that_did_not_end() {
+        let mut requests = hundred();
+        batch(&mut requests, &rids(0..2));
+        requests.begin_batch();
+        assert!(requests.find_next(b"req-08").is_some() && requests.find_next(b"req-09").is_some());
+        requests.begin_batch();
+        assert_eq!(requests.find_same(RidCells { cells: b"req-00req-01", width: 6 }), 0);
+    }
+
+    #[test]
+    fn a_removed_request_is_not_found_by_rid_or_number_and_its_slot_is_used_again() {
+        let mut requests = hundred();
+        assert_eq!(requests.remove(handle(1, 0)), Some(("req-00".into(), 0)));
+        assert_eq!((requests.find(b"req-00"), requests.numbered(1)), (None, None));
+        assert_eq!(requests.numbered(2), Some(handle(2, 1)));
+        requests.insert(handle(300, 0), "again", 7);
+        assert_eq!(
+            (requests.find(b"again"), requests.numbered(300)),
+            (Some(handle(300, 0)), Some(handle(300, 0)))
+        );
+        assert_eq!((requests.len(), requests.rid(handle(300, 0))), (100, Some("again")));
+    }
+
+    #[test]
+    fn ended_requests_are_forgotten_although_one_lives_on() {
         let mut requests = Requests::new();
-        requests.begin_batch();
-        let a = requests.insert("a", 1);
-        let b = requests.insert("b", 2);
-        assert_eq!(requests.remove(a), Some(("a".into(), 1)));
-        assert_eq!(requests.find(b"a"), None);
-        requests.begin_batch();
-        assert_eq!(requests.find_next(b"a"), None);
-        assert_eq!(requests.find_next(b"b"), Some(b));
-        let c = requests.insert("c", 3);
-        assert_eq!(requests.find(b"c"), Some(c));
-        assert_eq!((requests.len(), requests.rid(c)), (2, Some("c")));
+        requests.insert(handle(1, 0), "long", 0);
+        for number in 2..10_000 {
+            requests.insert(handle(number, 1), "short", 0);
+            requests.remove(handle(number, 1));
+        }
+        assert!(requests.in_order.len() <= 2 + ENDED_KEPT + 1);
+        assert_eq!(requests.numbered(1), Some(handle(1, 0)));
+        assert_eq!(requests.iter().count(), 1);
     }
 }

@@ -154,7 +154,7 @@ impl Model {
             return;
         }
         let mut output = stream.account(batch);
-        let numbers: Vec<u64> = output.accounted().rows().iter().map(|row| row.number).collect();
+        let numbers: Vec<u64> = output.accounted().rows().iter().map(|row| row.number()).collect();
         for (name, number) in seen.iter().zip(&numbers) {
             let request = self.requests.get_mut(name).unwrap();
             assert!(request.number == 0 || request.number == *number, "a request keeps its number");

@@ -5,8 +5,8 @@ use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, RestartGap, UpstreamAborts};
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{
-    ChainOutput, Decoded, FrameDecoder, HeldRow, JoinEnds, Persisted, Received, ReleasedRow, RequestSlot,
-    RoutingTable, RowContent, Settled, SettledContent, SinkTarget, Timestamp,
+    ChainOutput, Decoded, FrameDecoder, HeldRow, JoinEnds, Persisted, Received, ReleasedRow, RoutingTable,
+    RowContent, Settled, SettledContent, SinkTarget, Timestamp,
 };
 use afterbay_config::{OnError, Takes};
 use afterbay_events::{Events, Health, HoldEnd, Metrics, Recorder, StreamCounters, StreamTelemetry};
@@ -154,7 +154,7 @@ impl Stream {
         let mut backlog = records.backlog_from(FrameNo(after.0 + 1));
         while backlog.position() <= recovered.last_frame {
             let Some(BacklogItem::Frame(frame)) = backlog.next().unwrap() else { break };
-            held.recover(&frame, &mut self.decoder, |number| ledger.slot_of(number), now).unwrap();
+            held.recover(&frame, &mut self.decoder, |number| ledger.numbered(number), now).unwrap();
         }
         held
     }
@@ -271,12 +271,12 @@ impl Stream {
         if matches!(decide, Decide::Hold) {
             let until = self.now().instant + Duration::from_secs(60);
             let held = output.to_held_row(row).unwrap();
-            self.held().hold(accounted.number, accounted.slot, &PLUGIN.into(), held, until);
+            self.held().hold(accounted.request, &PLUGIN.into(), held, until);
             record(output, row, Verdict::Hold, "", &[], 0);
             output.hold_row(row);
             return;
         }
-        let tokens = self.release(output, row, accounted.slot);
+        let tokens = self.release(output, row);
         let mut forwarded = tokens;
         if let Decide::Replace(ids) | Decide::ReplaceAndFinish(ids) = decide {
             forwarded = ids.len() as u32;
@@ -295,14 +295,14 @@ impl Stream {
     }
 
     /// Releases the held rows of the request with this row. Returns the tokens that the row has then.
-    fn release(&mut self, output: &mut ChainOutput, row: u32, slot: RequestSlot) -> u32 {
+    fn release(&mut self, output: &mut ChainOutput, row: u32) -> u32 {
         let accounted = output.accounted().rows()[row as usize];
-        if !self.held().has(accounted.number) {
+        if !self.held().has(accounted.number()) {
             return accounted.tokens;
         }
         let own = output.to_held_row(row).unwrap();
-        let entries = self.held().entries(accounted.number, PLUGIN);
-        let mut all = self.held().remove(accounted.number, PLUGIN, usize::MAX);
+        let entries = self.held().entries(accounted.number(), PLUGIN);
+        let mut all = self.held().remove(accounted.number(), PLUGIN, usize::MAX);
         all.push(own);
         let held = HeldRow::join(&all).unwrap();
         let tokens = held.tokens;
@@ -314,7 +314,6 @@ impl Stream {
             plugin: PLUGIN.into(),
             why: HoldEnd::Verdict,
         });
-        assert_eq!(accounted.slot, slot);
         tokens
     }
 

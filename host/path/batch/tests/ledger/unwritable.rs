@@ -141,7 +141,7 @@ fn an_end_that_was_not_carried_out_ends_neither_a_row_that_leaves_nor_one_held_a
     let empty = [("output_ids", vec![b"]".to_vec(), b"](K\x01e".to_vec()])];
     let mut output = account(&mut stream, frames::pickled(&["a", "b"], 1, &empty));
     // The held row is of a message in msgpack, so the pickled batch cannot be written with it.
-    let number = output.accounted().rows()[0].number;
+    let number = output.accounted().rows()[0].number();
     let held = stream.held().remove(number, PLUGIN, usize::MAX).pop().unwrap();
     record(&mut output, 0, Verdict::Release, "", &[1], 1);
     let (plugin, why) = (PLUGIN.into(), HoldEnd::Verdict);

@@ -7,11 +7,9 @@ use super::ChainInput;
 use crate::slot::{PluginSlot, RequestEnd};
 use afterbay_batch::hold::{HeldRows, HoldState};
 use afterbay_batch::ledger::{ABORTED, Ledger};
-use afterbay_batch::{
-    ChainOutput, Destination, HeldRow, ReleasedRow, RequestSlot, RowContent, aborted, hold_end_words,
-};
+use afterbay_batch::{ChainOutput, Destination, HeldRow, ReleasedRow, RowContent, aborted, hold_end_words};
 use afterbay_events::HoldEnd;
-use afterbay_journal::{self as journal, PluginAction, StoredReplacement};
+use afterbay_journal::{self as journal, JournalRequest, PluginAction, StoredReplacement};
 use afterbay_runtime::{Action, Ending, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishKind, FinishReason, TokenEdit};
 use std::time::{Duration, Instant};
@@ -207,8 +205,8 @@ impl Turn<'_> {
         self.output.terminate(at.row, self.slot.name(), message);
     }
 
-    fn request_slot(&self, row: u32) -> Option<RequestSlot> {
-        self.output.accounted().rows().get(row as usize).map(|row| row.slot)
+    fn handle(&self, row: u32) -> Option<JournalRequest> {
+        self.output.accounted().rows().get(row as usize).map(|row| row.request)
     }
 
     fn apply_hold_verdict(&mut self, at: SeenRow, verdict: HoldVerdict, shape: IdShape) {
@@ -333,8 +331,8 @@ impl Turn<'_> {
     }
 
     fn hold(&mut self, at: SeenRow, held: HeldRow, time: Duration, why: String) {
-        let Some(slot) = self.request_slot(at.row) else { return };
-        self.held_rows.hold(at.request, slot, self.slot.name(), held, self.now + time);
+        let Some(request) = self.handle(at.row) else { return };
+        self.held_rows.hold(request, self.slot.name(), held, self.now + time);
         self.record(at.row, journal::Verdict::Hold, why, Vec::new(), 0);
         self.reset_content(at.row);
         self.output.hold_row(at.row);
@@ -450,9 +448,9 @@ impl Turn<'_> {
 
     /// Holds rows again that were taken.
     fn hold_taken(&mut self, at: SeenRow, taken: Vec<HeldRow>) {
-        if let Some(slot) = self.request_slot(at.row) {
+        if let Some(request) = self.handle(at.row) {
             let plugin = self.slot.name().clone();
-            taken.into_iter().for_each(|held| self.held_rows.hold(at.request, slot, &plugin, held, self.now));
+            taken.into_iter().for_each(|held| self.held_rows.hold(request, &plugin, held, self.now));
         }
     }
 
@@ -470,7 +468,7 @@ impl Turn<'_> {
     }
 
     fn report_hold_ended(&self, why: HoldEnd, row: u32, held: &HeldRow) {
-        let request = self.request_slot(row).and_then(|slot| self.ledger.request(slot));
+        let request = self.handle(row).and_then(|request| self.ledger.request(request));
         let rid = request.map_or("", |(rid, _)| rid);
         self.slot.report_hold_ended(why, rid, held.received.rows, held.tokens.into());
     }

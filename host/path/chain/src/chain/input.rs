@@ -38,7 +38,7 @@ impl ChainInput {
             false => self.rows.extend(0..rows.len() as u32),
         }
         // Column by column: each column allocates once.
-        fill(&mut self.requests, rows, &self.rows, |row| row.number);
+        fill(&mut self.requests, rows, &self.rows, |row| row.number());
         if wants.contains(ColumnSet::COMPLETION_TOKENS) {
             fill(&mut self.plain.completion_tokens, rows, &self.rows, |row| row.tokens_so_far);
         }

@@ -5,7 +5,7 @@
 
 use super::{Ledger, Request};
 use crate::records::Records;
-use crate::{ChainOutput, RecordedVerdicts, RequestSlot, Row, RowContent};
+use crate::{ChainOutput, RecordedVerdicts, Row, RowContent};
 use afterbay_events::event::AbortFailed;
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{JournalRequest, OPERATOR, PluginAction, Verdict};
@@ -80,7 +80,7 @@ impl Ledger {
 
     /// The status of a rid.
     pub fn request_status(&self, rid: &str) -> RequestStatus {
-        let live = self.requests.find(rid.as_bytes()).and_then(|slot| self.requests.get(slot));
+        let live = self.requests.find(rid.as_bytes()).and_then(|handle| self.requests.get(handle));
         let live = live.map(|request| LiveStatus {
             number: request.number(),
             finished_by: request.finished_by.as_deref().map(str::to_owned),
@@ -97,9 +97,9 @@ impl Ledger {
         abort: OperatorAbort,
         records: &mut Records,
     ) {
-        let Some(slot) = self.requests.find(rid.as_bytes()) else { return };
+        let Some(handle) = self.requests.find(rid.as_bytes()) else { return };
         let is_same = |request: &&Request| request.number() == number && !request.is_finished_early();
-        let Some(request) = self.requests.get(slot).filter(is_same) else { return };
+        let Some(request) = self.requests.get(handle).filter(is_same) else { return };
         match (abort, request.abort) {
             (OperatorAbort::Expected, OperatorAbort::No) => {}
             (OperatorAbort::Due, OperatorAbort::Expected | OperatorAbort::Due) => {}
@@ -108,7 +108,7 @@ impl Ledger {
             _ => return,
         }
         records.record_abort(request.handle, abort);
-        self.set_abort(slot, abort);
+        self.set_abort(handle, abort);
     }
 
     /// Whether the operator's abort makes this row the request's last. A request that the scheduler ends for another reason ends
@@ -116,7 +116,7 @@ impl Ledger {
     pub fn is_aborted_row(&self, row: &Row) -> bool {
         let abort = match self.aborts {
             0 => OperatorAbort::No,
-            _ => self.requests.get(row.slot).map_or(OperatorAbort::No, |request| request.abort),
+            _ => self.requests.get(row.request).map_or(OperatorAbort::No, |request| request.abort),
         };
         match abort {
             OperatorAbort::No => false,
@@ -162,8 +162,8 @@ impl Ledger {
         output.verdicts.sort();
     }
 
-    pub(super) fn set_abort(&mut self, slot: RequestSlot, abort: OperatorAbort) {
-        let Some(request) = self.requests.get_mut(slot) else { return };
+    pub(super) fn set_abort(&mut self, handle: JournalRequest, abort: OperatorAbort) {
+        let Some(request) = self.requests.get_mut(handle) else { return };
         let before = std::mem::replace(&mut request.abort, abort);
         self.aborts += usize::from(abort != OperatorAbort::No);
         self.aborts -= usize::from(before != OperatorAbort::No);
@@ -181,7 +181,7 @@ impl Ledger {
             if !action.ends_request() || is_sent || row.finish != FinishKind::Running {
                 continue;
             }
-            let Some((rid, request)) = self.request(row.slot) else { continue };
+            let Some((rid, request)) = self.request(row.request) else { continue };
             let plugin = (action.plugin != OPERATOR).then(|| action.plugin.to_string());
             let finished = FinishedEarly { rid: rid.to_owned(), plugin, shape: self.abort_shape };
             if request.is_rid_hashed {

@@ -4,9 +4,9 @@
 
 use super::{Ledger, Request};
 use crate::records::Records;
-use crate::{Accounted, AnyRow, Decoded, Persisted, RequestSlot, Row, Settled};
+use crate::{Accounted, AnyRow, Decoded, Persisted, Row, Settled};
 use afterbay_events::event::{RequestGap, RowsUnread};
-use afterbay_journal::{self as journal, stored_rid};
+use afterbay_journal::{self as journal, JournalRequest, stored_rid};
 use afterbay_wire::{Batch, FinishKind, is_health_check};
 use std::borrow::Cow;
 
@@ -27,35 +27,38 @@ impl Ledger {
         let mut rows = self.begin_frame();
         // A column at a time: one loop over all columns would look up each one's form for every row.
         self.tokens.extend(batch.token_counts());
-        self.completion_counts.extend(batch.completion_counts());
-        self.finishes.extend(batch.finishes().map(|finish| finish.kind()));
+        batch.read_completion_counts(&mut self.completion_counts);
+        match batch.may_end() {
+            true => self.finishes.extend(batch.finishes().map(|finish| finish.kind())),
+            false => self.finishes.resize(batch.rows() as usize, FinishKind::Running),
+        }
         let begun = self.find_requests(persisted, batch, records);
+        self.handles.extend_from_slice(self.requests.rows());
         let mut any = AnyRow::default();
         let mut received = 0;
-        for index in 0..self.requests.rows().len() {
-            let (slot, mut tokens) = (self.requests.rows()[index], self.tokens[index]);
-            let (completion_tokens, finish) = (self.completion_counts[index], self.finishes[index]);
-            let Some(request) = self.requests.get(slot) else { continue };
+        for index in 0..self.handles.len() {
+            let (handle, mut tokens) = (self.handles[index], self.tokens[index]);
+            let (counted, finish) = (self.completion_counts[index], self.finishes[index]);
+            let Some(mut request) = self.requests.get_mut(handle) else { continue };
             let expected = request.scheduler_count + u64::from(tokens);
-            if let Some(got) = completion_tokens.filter(|got| *got != expected) {
+            if let Some(got) = counted.filter(|got| *got != expected) {
                 let row = index as u32;
-                tokens = self.reconcile(persisted, row, slot, tokens, got, batch.is_unread(row));
+                tokens = self.reconcile(persisted, row, handle, tokens, got, batch.is_unread(row));
                 self.tokens[index] = tokens;
+                let Some(again) = self.requests.get_mut(handle) else { continue };
+                request = again;
             }
-            let Some(request) = self.requests.get_mut(slot) else { continue };
             request.received += u64::from(tokens);
-            request.scheduler_count =
-                completion_tokens.unwrap_or(request.scheduler_count + u64::from(tokens));
+            // Without a count nothing was reconciled.
+            request.scheduler_count = counted.unwrap_or(expected);
             request.last_row_at = persisted.at().instant;
             let swallowed = request.is_finished_early();
             received += u64::from(tokens);
-            self.handles.push(request.handle);
             let row = Row {
-                slot,
-                number: request.number(),
+                request: handle,
                 tokens,
-                completion_tokens,
                 tokens_so_far: request.scheduler_count,
+                is_counted: counted.is_some(),
                 finish,
                 first: false,
                 may_close: finish != FinishKind::Running || request.is_finishing,
@@ -74,7 +77,7 @@ impl Ledger {
         if !batch.unread().is_empty() || !self.single_frame.is_empty() {
             self.mark_unread(persisted, batch, &mut rows, &mut any);
         }
-        let counts = rows.iter().map(|row| (row.number, row.tokens));
+        let counts = rows.iter().map(|row| (row.number(), row.tokens));
         self.restart.batch(persisted.frame(), persisted.at().instant, counts);
         self.telemetry.counters.rows_received.add(rows.len() as u64);
         self.telemetry.counters.tokens_received.add(received);
@@ -84,14 +87,22 @@ impl Ledger {
     /// Finds the live request of each row, or opens one. Returns the rows that begin a request.
     fn find_requests(&mut self, persisted: &Persisted, batch: &Batch, records: &mut Records) -> Vec<u32> {
         self.requests.begin_batch();
+        let (cells, rid_of) = (batch.rid_cells(), batch.rid_reader());
         let mut begun = Vec::new();
-        for (row, rid) in (0..).zip(batch.rid_bytes()) {
-            if self.requests.find_next(rid).is_none() {
+        let mut row = 0;
+        loop {
+            row += cells.map_or(0, |cells| self.requests.find_same(cells)) as u32;
+            if row >= batch.rows() {
+                break;
+            }
+            if self.requests.find_next(rid_of(row)).is_none() {
                 let end = (self.tokens[row as usize], self.finishes[row as usize]);
                 let (_, first) = self.find_or_open(persisted, batch, row, end, records);
                 begun.extend(first.then_some(row));
             }
+            row += 1;
         }
+        self.requests.end_batch(cells);
         begun
     }
 
@@ -116,34 +127,35 @@ impl Ledger {
         row: u32,
         (tokens, finish): (u32, FinishKind),
         records: &mut Records,
-    ) -> (RequestSlot, bool) {
+    ) -> (JournalRequest, bool) {
         let rid = batch.rid_of(row);
         let name = match rid {
             Some(rid) => stored_rid(rid),
             None => Cow::Owned(format!("(row {row} of frame {} has no rid)", persisted.frame())),
         };
         let is_hashed = rid.is_some() && matches!(name, Cow::Owned(_));
-        if is_hashed && let Some(slot) = self.requests.find_next(name.as_bytes()) {
-            return (slot, false);
+        if is_hashed && let Some(handle) = self.requests.find_next(name.as_bytes()) {
+            return (handle, false);
         }
         let ends = finish != FinishKind::Running;
         let is_over = !ends && self.requests.len() >= self.bound.max + self.begun_and_ended;
         self.bound.is_full |= is_over;
+        let handle = records.open_request(&name);
         let mut request = Request {
             // SGLang's health checks have at most one token. A client's rid may look like the rid of a health check.
             is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
             is_rid_hashed: is_hashed,
             trusts_next_count: self.bound.is_full,
-            ..Request::new(records.open_request(&name), persisted.at().instant)
+            ..Request::new(handle, persisted.at().instant)
         };
         request.read_first_row(batch, row);
         self.telemetry.counters.requests_opened.add(1);
-        let slot = self.insert(&name, request);
+        self.requests.insert(handle, &name, request);
         self.begun_and_ended += usize::from(ends);
         if !ends && (is_over || rid.is_none()) {
-            self.single_frame.push(slot);
+            self.single_frame.push(handle);
         }
-        (slot, true)
+        (handle, true)
     }
 
     /// Handles a row after which the scheduler's count is not the expected count. Returns how many tokens the row has.
@@ -152,12 +164,12 @@ impl Ledger {
         &mut self,
         persisted: &Persisted,
         row: u32,
-        slot: RequestSlot,
+        handle: JournalRequest,
         tokens: u32,
         got: u64,
         is_unread: bool,
     ) -> u32 {
-        let Some(request) = self.requests.get_mut(slot) else { return tokens };
+        let Some(request) = self.requests.get_mut(handle) else { return tokens };
         let expected = request.scheduler_count + u64::from(tokens);
         if is_unread || request.trusts_next_count {
             // The scheduler's count is the only source for a row that cannot be read.
@@ -175,7 +187,7 @@ impl Ledger {
             request.missing += missing;
             return tokens;
         }
-        let rid = self.requests.rid(slot).unwrap_or_default().to_owned();
+        let rid = self.requests.rid(handle).unwrap_or_default().to_owned();
         let (stream, frame) = (self.telemetry.stream.clone(), persisted.frame().0);
         // In the event, the scheduler's count is the expected count, and the count received is what the event calls `got`.
         self.telemetry.publish(RequestGap { stream, rid, frame, expected: got, got: expected });
@@ -192,8 +204,8 @@ impl Ledger {
         for unread in batch.unread() {
             let Some(row) = rows.get_mut(unread.row as usize) else { continue };
             mark(row);
-            if row.completion_tokens.is_none()
-                && let Some(request) = self.requests.get_mut(row.slot)
+            if !row.is_counted
+                && let Some(request) = self.requests.get_mut(row.request)
             {
                 request.trusts_next_count = true;
             }
@@ -203,7 +215,7 @@ impl Ledger {
             self.report_unread(persisted, batch.unread().len(), why);
         }
         self.single_frame.sort_unstable();
-        let is_over = |row: &&mut Row| !row.unread && self.single_frame.binary_search(&row.slot).is_ok();
+        let is_over = |row: &&mut Row| !row.unread && self.single_frame.binary_search(&row.request).is_ok();
         let over = rows.iter_mut().filter(is_over).map(mark).count();
         if over > 0 {
             let why = format!("live requests: {}, the limit", self.bound.max);

@@ -4,11 +4,11 @@
 //! an attack. A request that begins and ends in one frame does not count.
 
 use super::{Ledger, Request};
-use crate::RequestSlot;
 use crate::hold::HeldRows;
 use crate::records::Records;
 use afterbay_events::HoldEnd;
 use afterbay_events::event::{LiveRequestsFull, RequestAbandoned};
+use afterbay_journal::JournalRequest;
 use afterbay_journal::bounds::LIVE_REQUESTS_MAX;
 use afterbay_wire::{Batch, FinishKind};
 use std::time::{Duration, Instant};
@@ -96,29 +96,29 @@ impl Ledger {
         })
     }
 
-    fn idle_for(&self, idle: Duration, now: Instant) -> Vec<(Instant, RequestSlot)> {
+    fn idle_for(&self, idle: Duration, now: Instant) -> Vec<(Instant, JournalRequest)> {
         let is_idle = |request: &Request| now.saturating_duration_since(request.last_row_at) >= idle;
         let requests = self.requests.iter().filter(|(_, _, request)| is_idle(request));
-        requests.map(|(slot, _, request)| (request.last_row_at, slot)).collect()
+        requests.map(|(handle, _, request)| (request.last_row_at, handle)).collect()
     }
 
     fn give_up(
         &mut self,
-        requests: Vec<(Instant, RequestSlot)>,
+        requests: Vec<(Instant, JournalRequest)>,
         held_rows: &mut HeldRows,
         records: &mut Records,
         report: impl Fn(&Ledger, String),
     ) -> Vec<u64> {
         let mut closed = Vec::new();
-        for (_, slot) in requests {
-            let Some((rid, request)) = self.request(slot) else { continue };
+        for (_, handle) in requests {
+            let Some((rid, request)) = self.request(handle) else { continue };
             // Held rows leave first. The next search gives up the request.
             if held_rows.has(request.number()) {
                 held_rows.end_all_of(request.number(), HoldEnd::Stop);
                 continue;
             }
             let rid = rid.to_owned();
-            closed.extend(self.close(slot, records));
+            closed.extend(self.close(handle, records));
             report(self, rid);
         }
         closed
@@ -127,15 +127,15 @@ impl Ledger {
     /// Closes the requests that live for one frame only.
     pub(super) fn close_single_frame(&mut self, records: &mut Records) {
         let mut requests = std::mem::take(&mut self.single_frame);
-        for slot in requests.drain(..) {
-            self.close(slot, records);
+        for handle in requests.drain(..) {
+            self.close(handle, records);
         }
         self.single_frame = requests;
     }
 
     /// Closes a request that the scheduler has not ended. Returns its number.
-    pub(super) fn close(&mut self, slot: RequestSlot, records: &mut Records) -> Option<u64> {
-        let (_, request) = self.remove(slot, records)?;
+    pub(super) fn close(&mut self, handle: JournalRequest, records: &mut Records) -> Option<u64> {
+        let (_, request) = self.remove(handle, records)?;
         self.restart.forget(request.number());
         Some(request.number())
     }

@@ -21,8 +21,8 @@ impl Ledger {
     /// held rows are released first, and close them.
     pub fn close_departed(&mut self, held_rows: &mut HeldRows, records: &mut Records) -> Vec<u64> {
         let mut closed = Vec::new();
-        for slot in std::mem::take(&mut self.departed) {
-            let Some(request) = self.requests.get_mut(slot) else { continue };
+        for handle in std::mem::take(&mut self.departed) {
+            let Some(request) = self.requests.get_mut(handle) else { continue };
             let number = request.number();
             request.is_departed = true;
             if held_rows.has(number) {
@@ -30,7 +30,7 @@ impl Ledger {
                 held_rows.end_all_of(number, HoldEnd::Stop);
                 continue;
             }
-            if let Some(number) = self.close(slot, records) {
+            if let Some(number) = self.close(handle, records) {
                 self.telemetry.counters.requests_finished.add(1);
                 closed.push(number);
             }

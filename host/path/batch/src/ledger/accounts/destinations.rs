@@ -15,7 +15,7 @@ impl Ledger {
             let row = output.accounted().rows()[index as usize];
             let decision = output.decisions.get(index as usize);
             let wanted = decision.and_then(|decision| decision.destination.clone());
-            let skip_plugin = self.requests.get(row.slot).and_then(|request| request.skip_plugin.clone());
+            let skip_plugin = self.requests.get(row.request).and_then(|request| request.skip_plugin.clone());
             if row.swallowed || (wanted.is_none() && skip_plugin.is_none()) {
                 continue;
             }
@@ -31,7 +31,7 @@ impl Ledger {
                 (Some(Destination::To(sink)), _) => redirected.push((index, Destination::To(sink))),
                 (Some(Destination::SkipText), None) => {
                     let plugin = output.verdicts.destination_plugin(index);
-                    if let (Some(plugin), Some(request)) = (plugin, self.requests.get_mut(row.slot)) {
+                    if let (Some(plugin), Some(request)) = (plugin, self.requests.get_mut(row.request)) {
                         request.skip_plugin = Some(plugin.into());
                         redirected.push((index, Destination::SkipText));
                     }
@@ -59,7 +59,7 @@ impl Ledger {
     }
 
     fn skip_refusal(&self, row: &Row, batch: &Batch) -> Option<&'static str> {
-        let request = self.requests.get(row.slot);
+        let request = self.requests.get(row.request);
         if request.is_some_and(|request| request.skip_plugin.is_some()) {
             return None;
         }

@@ -11,7 +11,7 @@ impl Ledger {
         let accounted = output.accounted();
         let mut edits = Vec::new();
         for (index, row) in (0..).zip(accounted.rows()) {
-            let Some(request) = self.requests.get(row.slot) else { continue };
+            let Some(request) = self.requests.get(row.request) else { continue };
             let decision = output.decisions.get(index as usize).unwrap_or(&Decision::UNCHANGED);
             let mut edit = Edit::new(index);
             if output.is_held(index) {
@@ -72,7 +72,7 @@ impl Ledger {
         let mut edits = edits.iter().peekable();
         let mut counts = SettledCounts::default();
         for (index, row) in (0..).zip(output.accounted().rows()) {
-            let Some(request) = self.requests.get_mut(row.slot) else { continue };
+            let Some(request) = self.requests.get_mut(row.request) else { continue };
             let decision = output.decisions.get(index as usize);
             let ends = decision.is_some_and(|decision| decision.finish.is_some());
             if !row.swallowed && (ends || row.finish != FinishKind::Running) {
@@ -113,7 +113,7 @@ impl Ledger {
     fn count_unchanged(&mut self, rows: &[Row]) {
         let mut counts = SettledCounts::default();
         for row in rows {
-            let Some(request) = self.requests.get_mut(row.slot) else { continue };
+            let Some(request) = self.requests.get_mut(row.request) else { continue };
             request.is_last_held &= row.swallowed || row.finish == FinishKind::Running;
             request.forwarded += u64::from(row.tokens);
             request.reader_has_row = true;

@@ -73,19 +73,18 @@ impl Ledger {
         let mut verdicts = RecordedVerdicts::default();
         for index in 0..named.rows() {
             let known = named.rid_of(index).and_then(|rid| self.requests.find_next(rid));
-            let (slot, first) = match known {
-                Some(slot) => (slot, false),
+            let (handle, first) = match known {
+                Some(handle) => (handle, false),
                 None => self.find_or_open(persisted, named, index, (0, FinishKind::Running), records),
             };
-            let Some(request) = self.requests.get_mut(slot) else { continue };
+            let Some(request) = self.requests.get_mut(handle) else { continue };
             (request.last_row_at, request.trusts_next_count) = (persisted.at().instant, true);
-            self.handles.push(request.handle);
+            self.handles.push(handle);
             self.tokens.push(0);
             rows.push(Row {
-                slot,
-                number: request.number(),
+                request: handle,
                 tokens: 0,
-                completion_tokens: None,
+                is_counted: false,
                 tokens_so_far: request.scheduler_count,
                 finish: FinishKind::Running,
                 first,
@@ -107,7 +106,7 @@ impl Ledger {
         });
         self.telemetry.counters.frames_rewritten.add(1);
         self.close_single_frame(records);
-        let requests = rows.iter().map(|row| row.number).collect();
+        let requests = rows.iter().map(|row| row.number()).collect();
         self.rows = rows;
         let alone = !ended.has_text_rids();
         SettledContent::Rows { batch: ended, requests, alone, redirected: Vec::new() }

@@ -27,16 +27,16 @@ impl Ledger {
         let mut rows = self.begin_frame();
         let mut any = AnyRow { needs_edit: true, ..AnyRow::default() };
         let mut released = Vec::new();
-        for DueRow { slot, number, held, rows: count, why } in due.rows {
-            let Some(request) = self.requests.get(slot) else { continue };
-            self.handles.push(request.handle);
+        for DueRow { request: handle, held, rows: count, why } in due.rows {
+            let Some(request) = self.requests.get(handle) else { continue };
+            self.handles.push(handle);
             self.tokens.push(0);
+            let counted = held.batch.completion_tokens(0);
             let row = Row {
-                slot,
-                number,
+                request: handle,
                 tokens: 0,
-                completion_tokens: held.batch.completion_tokens(0),
-                tokens_so_far: held.batch.completion_tokens(0).unwrap_or(request.scheduler_count),
+                tokens_so_far: counted.unwrap_or(request.scheduler_count),
+                is_counted: counted.is_some(),
                 finish: held.batch.finish(0).kind(),
                 first: false,
                 may_close: request.is_finishing,
@@ -70,10 +70,8 @@ impl Ledger {
         output.decisions.fill(Decision::UNCHANGED);
         let now = output.accounted().persisted().at().instant;
         for ReleasedRow { row, held, plugin, .. } in output.take_released() {
-            let Some(Row { number, slot, .. }) = output.accounted().rows().get(row as usize) else {
-                continue;
-            };
-            held_rows.hold_again(*number, *slot, &plugin, held, now);
+            let Some(Row { request, .. }) = output.accounted().rows().get(row as usize) else { continue };
+            held_rows.hold_again(*request, &plugin, held, now);
             output.verdicts.push_hold_again(row, &plugin);
             output.hold_row(row);
         }

@@ -1,12 +1,12 @@
 //! Restores the state of an earlier run's live requests that only the frames in the journal have.
 
 use super::{Ledger, Request};
+use crate::FrameDecoder;
 use crate::hold::HeldRows;
 use crate::records::Records;
-use crate::{FrameDecoder, RequestSlot};
 use afterbay_journal::{
-    BacklogFrame, BacklogItem, BacklogReader, FrameNo, JournalWriter, LiveRequest, Outcome, RequestNo,
-    Verdict,
+    BacklogFrame, BacklogItem, BacklogReader, FrameNo, JournalRequest, JournalWriter, LiveRequest, Outcome,
+    RequestNo, Verdict,
 };
 use afterbay_wire::{Batch, DecodedFrame};
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ impl Ledger {
             };
             request.skip_plugin = verdict(Verdict::SkipText).map(|action| action.plugin[..].into());
             if request.skip_plugin.is_none() && verdict(Verdict::Hold).is_some() {
-                held.insert(request.handle.number(), (row.slot, row.outcome.frame));
+                held.insert(request.handle.number(), (request.handle, row.outcome.frame));
             }
         });
         self.restore_skips(held, writer);
@@ -69,7 +69,7 @@ impl Ledger {
     /// later row.
     fn restore_skips(
         &mut self,
-        mut held: HashMap<RequestNo, (RequestSlot, FrameNo)>,
+        mut held: HashMap<RequestNo, (JournalRequest, FrameNo)>,
         writer: &JournalWriter,
     ) {
         let Some(first) = held.values().map(|(_, first)| *first).min() else { return };
@@ -78,7 +78,7 @@ impl Ledger {
             let BacklogItem::Frame(BacklogFrame { outcome: Some(outcome), .. }) = next else { continue };
             for action in outcome.actions.iter().filter(|action| action.verdict == Verdict::SkipText) {
                 let found = outcome.requests.get(action.row as usize).and_then(|number| held.remove(number));
-                if let Some(request) = found.and_then(|(slot, _)| self.requests.get_mut(slot)) {
+                if let Some(request) = found.and_then(|(handle, _)| self.requests.get_mut(handle)) {
                     request.skip_plugin = Some(action.plugin[..].into());
                 }
             }
@@ -89,19 +89,18 @@ impl Ledger {
     /// held tokens as forwarded, replaced or dropped. Removes the requests that have ended and have no held row.
     pub fn restore_held(&mut self, live: &[LiveRequest], held_rows: &HeldRows, records: &mut Records) {
         for LiveRequest { request, info, .. } in live {
-            let slot = self.requests.find(info.rid.as_bytes());
-            if let Some(restored) = slot.and_then(|slot| self.requests.get_mut(slot)) {
+            if let Some(restored) = self.requests.get_mut(*request) {
                 // A request's rows are sent in order.
                 restored.reader_has_row = held_rows.first_frame(request.number().0) != Some(info.first_frame);
             }
         }
-        let slots: Vec<RequestSlot> = self.by_number.values().copied().collect();
-        for slot in slots {
-            let Some(request) = self.requests.get_mut(slot) else { continue };
+        let handles: Vec<JournalRequest> = self.requests.iter().map(|(handle, ..)| handle).collect();
+        for handle in handles {
+            let Some(request) = self.requests.get_mut(handle) else { continue };
             let number = request.number();
             request.is_last_held = held_rows.has_last_row(number);
             if request.is_finishing && !held_rows.has(number) {
-                self.remove(slot, records);
+                self.remove(handle, records);
                 continue;
             }
             let held = held_rows.received_tokens(request.number());
@@ -134,11 +133,10 @@ impl Ledger {
             // The first row of each request.
             let rows = (0..batch.rows()).zip(outcome.requests.iter()).rev();
             let rows: HashMap<RequestNo, u32> = rows.map(|(row, number)| (*number, row)).collect();
-            for LiveRequest { request, info, .. } in of_frame {
-                let slot = self.requests.find(info.rid.as_bytes());
-                let (Some(&index), Some(slot)) = (rows.get(&request.number()), slot) else { continue };
-                let Some(request) = self.requests.get_mut(slot) else { continue };
-                restore(request, RowRead { index, slot, batch: &batch, outcome: &outcome });
+            for LiveRequest { request, .. } in of_frame {
+                let Some(&index) = rows.get(&request.number()) else { continue };
+                let Some(request) = self.requests.get_mut(*request) else { continue };
+                restore(request, RowRead { index, batch: &batch, outcome: &outcome });
             }
         }
     }
@@ -147,7 +145,6 @@ impl Ledger {
 /// A row of a live request that was read back.
 struct RowRead<'a> {
     index: u32,
-    slot: RequestSlot,
     batch: &'a Batch,
     outcome: &'a Outcome<'static>,
 }

@@ -4,13 +4,13 @@ use super::departed::DEPARTED;
 use super::{Ledger, Request};
 use crate::hold::HeldRows;
 use crate::records::Records;
-use crate::{
-    BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, RequestSlot, Row, Settled, not_judged,
-};
+use crate::{BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, Row, Settled, not_judged};
 use afterbay_events::Name;
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
 use afterbay_journal::reader::OperatorAbort;
-use afterbay_journal::{FrameNo, OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, Verdict};
+use afterbay_journal::{
+    FrameNo, JournalRequest, OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, Verdict,
+};
 use afterbay_wire::{Batch, Edit, FinishKind, TokenEdit};
 use std::collections::HashMap;
 
@@ -153,10 +153,10 @@ impl Ledger {
             let (stream, plugin) = (self.telemetry.stream.clone(), (&*action.plugin).into());
             match action.verdict {
                 Verdict::Finish | Verdict::Length | Verdict::Abort => {
-                    if let Some(request) = self.requests.get_mut(row.slot) {
+                    if let Some(request) = self.requests.get_mut(row.request) {
                         request.finished_by = Some((&*action.plugin).into());
                     }
-                    self.set_abort(row.slot, OperatorAbort::No);
+                    self.set_abort(row.request, OperatorAbort::No);
                     // The operator's abort has its own event.
                     if action.plugin == OPERATOR {
                         continue;
@@ -164,7 +164,7 @@ impl Ledger {
                     self.telemetry.publish(RequestFinishedEarly {
                         stream,
                         plugin,
-                        rid: self.requests.rid(row.slot).unwrap_or_default().to_owned(),
+                        rid: self.requests.rid(row.request).unwrap_or_default().to_owned(),
                         reason: match action.verdict {
                             Verdict::Length => "length".to_owned(),
                             _ => action.text.to_string(),
@@ -190,7 +190,7 @@ impl Ledger {
     fn swallowed(&self, rows: &[Row]) -> Vec<PluginAction<'static>> {
         let swallowed = (0..).zip(rows).filter(|(_, row)| row.swallowed);
         let actions = swallowed.map(|(index, row)| {
-            let plugin = self.requests.get(row.slot).and_then(|request| request.finished_by.as_deref());
+            let plugin = self.requests.get(row.request).and_then(|request| request.finished_by.as_deref());
             PluginAction {
                 row: index,
                 plugin: plugin.unwrap_or_default().to_owned().into(),
@@ -206,13 +206,13 @@ impl Ledger {
     fn finished(&self, rows: &[Row]) -> Vec<RowFinish<'static>> {
         let ended = (0..).zip(rows).filter(|(_, row)| row.finish != FinishKind::Running);
         let finished = ended.map(|(index, row)| {
-            let request = self.requests.get(row.slot);
+            let request = self.requests.get(row.request);
             let is_accounted = request.is_none_or(|request| request.unaccounted == 0);
             RowFinish {
                 row: index,
                 reason: row.finish.word().into(),
                 // A count that contains unaccounted tokens is not recorded.
-                completion_tokens: row.completion_tokens.filter(|_| is_accounted),
+                completion_tokens: row.completion_tokens().filter(|_| is_accounted),
             }
         });
         finished.collect()
@@ -221,12 +221,12 @@ impl Ledger {
     /// Closes the requests that the scheduler has ended and that have no held rows, and checks that their tokens add up.
     fn close_ended(&mut self, rows: &[Row], held_rows: &HeldRows, records: &mut Records) {
         for row in rows.iter().filter(|row| row.may_close) {
-            let Some(request) = self.requests.get_mut(row.slot) else { continue };
-            request.is_finishing = held_rows.has(row.number);
+            let Some(request) = self.requests.get_mut(row.request) else { continue };
+            request.is_finishing = held_rows.has(row.number());
             if request.is_finishing {
                 continue;
             }
-            let Some((rid, request)) = self.remove(row.slot, records) else { continue };
+            let Some((rid, request)) = self.remove(row.request, records) else { continue };
             self.telemetry.counters.requests_finished.add(1);
             self.check_balance(&rid, &request);
         }
@@ -258,9 +258,12 @@ impl Ledger {
     }
 
     /// Removes a live request and closes it in the journal. Returns it with its rid.
-    pub(super) fn remove(&mut self, slot: RequestSlot, records: &mut Records) -> Option<(Box<str>, Request)> {
-        let (rid, request) = self.requests.remove(slot)?;
-        self.by_number.remove(&request.number());
+    pub(super) fn remove(
+        &mut self,
+        handle: JournalRequest,
+        records: &mut Records,
+    ) -> Option<(Box<str>, Request)> {
+        let (rid, request) = self.requests.remove(handle)?;
         self.aborts -= usize::from(request.abort != OperatorAbort::No);
         records.record_close(request.handle, if request.is_departed { DEPARTED } else { "" });
         Some((rid, request))
@@ -271,11 +274,11 @@ impl Ledger {
 fn numbers(rows: &[Row], edits: &[Edit]) -> Box<[u64]> {
     if edits.is_empty() {
         // An iterator of known length is collected without a copy.
-        return rows.iter().map(|row| row.number).collect();
+        return rows.iter().map(|row| row.number()).collect();
     }
     let mut dropped = dropped(edits).peekable();
     let left = (0..).zip(rows).filter(|(index, _)| dropped.next_if_eq(index).is_none());
-    left.map(|(_, row)| row.number).collect()
+    left.map(|(_, row)| row.number()).collect()
 }
 
 /// Converts row indexes of the batch received to row indexes of the batch sent.
