@@ -86,7 +86,7 @@ fn measure(wire: SynthWire, batch: u64, tokens: u64, frames: u64) -> Measured {
             ..Outcome::new(position.frame, now, Passage::Unchanged)
         });
         ended.iter().for_each(|(_, it)| writer.close(it.request));
-        let credit = Some(Credit { generation: 7, sent: frame });
+        let credit = Some(Credit { generation: 7, sent: frame, handed_over: frame });
         writer.sent("reader", frame, SinkContent::Whole(position.frame), now);
         writer.taken("reader", frame, position.frame, credit, now);
         writer.flush().unwrap();

@@ -11,8 +11,8 @@ use afterbay_events::event::JournalNotice;
 use afterbay_events::{Health, StreamTelemetry};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{
-    BackgroundNotice, BacklogReader, Credit, FrameNo, HELD_SINK, HandedOver, JournalRequest, JournalWriter,
-    Outcome, ReadError, RecoveredStream, RequestNo, SendRoom, SinkContent, SinkProgress, WriteError, as_read,
+    BackgroundNotice, BacklogReader, Credit, FrameNo, HELD_SINK, JournalRequest, JournalWriter, Outcome,
+    ReadError, RecoveredStream, RequestNo, SendRoom, SinkContent, SinkProgress, WriteError, as_read,
 };
 use disk::Disk;
 use std::time::{Duration, Instant};
@@ -227,12 +227,6 @@ impl Records {
         self.writer.send_room(sink)
     }
 
-    /// Records which of the sent frames the kernel has.
-    pub fn record_handed_over(&mut self, sink: &str, handed: HandedOver) {
-        self.fill_buffer();
-        self.writer.handed(sink, handed);
-    }
-
     /// Records that the sink's reader has taken the sent frames up to `sequence`, and with them the received frames up to
     /// `through`.
     pub fn record_taken(
@@ -257,9 +251,6 @@ impl Records {
         let with_kernel = taken + 1..=written;
         for sent in known.sent().filter(|sent| with_kernel.contains(&sent.sequence)) {
             self.writer.sent(sink, sent.sequence, sent.content.clone(), sent.unix_ns);
-        }
-        if let Some(handed) = known.handed() {
-            self.writer.handed(sink, handed);
         }
     }
 

@@ -9,8 +9,8 @@ use afterbay_config::OnError;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
 use afterbay_events::{Events, Health, Metrics, Recorder, StreamTelemetry};
 use afterbay_journal::{
-    Background, Credit, FrameNo, HandedOver, JournalDirectory, JournalOptions, Outcome, Passage,
-    RecoveredStream, RequestNo, SinkContent, SyncPolicy,
+    Background, Credit, FrameNo, JournalDirectory, JournalOptions, Outcome, Passage, RecoveredStream,
+    RequestNo, SinkContent, SyncPolicy,
 };
 use afterbay_sim_disk::SimDisk;
 use bytes::Bytes;
@@ -227,15 +227,13 @@ fn what_was_recorded_about_frames_and_sinks_is_there_after_a_kill() {
     stage.send(1, Some(1));
     stage.send(2, None);
     stage.send(3, Some(3));
-    stage.log.records.record_handed_over("sink", HandedOver { sequence: 2, generation: 8 });
-    let now = stage.now();
-    stage.log.records.record_taken("sink", 1, FrameNo(1), Some(Credit { generation: 8, sent: 1 }), now);
+    let (now, credit) = (stage.now(), Some(Credit { generation: 8, sent: 1, handed_over: 2 }));
+    stage.log.records.record_taken("sink", 1, FrameNo(1), credit, now);
     assert!(stage.log.records.flush() && stage.may_send());
     let stage = stage.restart();
     let reader = stage.recovered.sinks.iter().find(|sink| sink.is_reader()).unwrap();
     assert_eq!((reader.through(), reader.last_sent()), (FrameNo(1), 3));
-    assert_eq!(reader.credit(), Some(Credit { generation: 8, sent: 1 }));
-    assert_eq!(reader.handed(), Some(HandedOver { sequence: 2, generation: 8 }));
+    assert_eq!(reader.credit(), credit);
     let contents: Vec<_> = reader.sent().map(|sent| sent.content.clone()).collect();
     assert!(matches!(contents[..], [SinkContent::Rows(_), SinkContent::Whole(FrameNo(3))]), "{contents:?}");
     assert_eq!(stage.log.records.held_after(), Some(FrameNo(2)));
@@ -262,7 +260,7 @@ fn frames_that_the_kernel_never_had_are_sent_again_by_the_next_start() {
     }
     let now = stage.now();
     stage.log.records.record_taken("sink", 1, FrameNo(1), None, now);
-    let credit = Some(Credit { generation: 2, sent: 1 });
+    let credit = Some(Credit { generation: 2, sent: 1, handed_over: 1 });
     stage.log.records.record_never_written("sink", 1, 4, credit);
     stage.log.records.record_never_written("other", 1, 2, credit);
     assert!(stage.log.records.flush());

@@ -11,7 +11,7 @@ use crate::bounds::FRAME_BYTES_MAX;
 use crate::position::SegmentId;
 
 /// Version of the format that this crate writes and reads.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of the header, which is written twice: one flipped bit costs neither the salt nor the segment.
 pub(crate) const HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
 const HEADER_COPY_BYTES: usize = 64;
@@ -111,8 +111,6 @@ impl RecordKind {
     pub const SENT: RecordKind = RecordKind(14);
     /// Progress of a sink. A segment begins with one for each sink.
     pub const SINK: RecordKind = RecordKind(15);
-    /// Last frame that the kernel has accepted for a sink.
-    pub const HANDED: RecordKind = RecordKind(16);
     /// Sink of each row of a frame, for a stream with several sinks.
     pub const ROUTED: RecordKind = RecordKind(17);
     /// Progress of an operator's abort of a request.

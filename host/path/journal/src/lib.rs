@@ -90,6 +90,6 @@ pub use release_marker::{HELD_SINK, RELEASE_MARKER, is_release_marker};
 pub use replacement::StoredReplacement;
 pub use request::JournalRequest;
 pub use rid::stored_rid;
-pub use sink_progress::{Credit, HandedOver, SendRoom, SentFrame, SinkContent, SinkProgress};
+pub use sink_progress::{Credit, SendRoom, SentFrame, SinkContent, SinkProgress};
 pub use verify::{JournalProblem, ProblemKind, VerifyNote, VerifyReport};
 pub use writer::{JournalWriter, JournaledAttributes};

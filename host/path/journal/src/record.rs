@@ -4,7 +4,7 @@ use crate::format::{ByteReader, RecordHead, RecordKind, decoded};
 use crate::outcome::Outcome;
 use crate::plugin_component::PluginComponent;
 use crate::request::{OperatorAbort, RequestState};
-use crate::sink_progress::{HandedOver, SentFrame, SinkProgress};
+use crate::sink_progress::{SentFrame, SinkProgress};
 
 mod attributes;
 mod entries;
@@ -43,10 +43,6 @@ pub(crate) enum RecordBody {
         sink: String,
         frame: SentFrame,
     },
-    Handed {
-        sink: String,
-        handed: HandedOver,
-    },
     Sink(SinkProgress),
     Routed(Routed),
     OperatorAbort(OperatorAbort),
@@ -78,10 +74,6 @@ impl RecordBody {
             }
             RecordKind::TAKEN => RecordBody::Taken(decoded(payload)?),
             RecordKind::SENT => decode_sent(&mut at, head, around)?,
-            RecordKind::HANDED => {
-                let (sink, handed) = decoded(payload)?;
-                RecordBody::Handed { sink, handed }
-            }
             RecordKind::SINK => RecordBody::Sink(decoded(payload)?),
             RecordKind::ROUTED => RecordBody::Routed(decode_routed(&mut at, around)?),
             RecordKind::ABORT => RecordBody::OperatorAbort(decoded(payload)?),

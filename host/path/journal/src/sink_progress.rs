@@ -79,6 +79,9 @@ pub struct Credit {
     pub generation: u64,
     /// Counted frames sent to the reader, including the taken frame.
     pub sent: u64,
+    /// Sequence number of the last frame that the kernel has accepted for this reader, which gets these frames while it lives;
+    /// 0: unknown.
+    pub handed_over: u64,
 }
 
 /// Frames that a sink may be sent now, so that the records of what was sent stay bounded.
@@ -91,16 +94,6 @@ pub enum SendRoom {
     InOrder,
     /// None until the reader has taken a frame: [`SENT_FRAMES_MAX`] frames are not taken, or [`AHEAD_MAX`] / 2 of their rows.
     Full,
-}
-
-/// Sent frames that the kernel has accepted for one generation of the sink's reader. That reader gets them
-/// while it lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandedOver {
-    /// Sequence number of the last accepted frame.
-    pub sequence: u64,
-    /// Generation of the reader.
-    pub generation: u64,
 }
 
 /// Progress of a sink.
@@ -123,7 +116,6 @@ pub struct SinkProgress {
     /// Frames sent after `sequence`.
     sent: VecDeque<SentFrame>,
     sent_rows: usize,
-    handed: Option<HandedOver>,
 }
 
 impl SinkProgress {
@@ -171,11 +163,6 @@ impl SinkProgress {
     /// Frames sent after `sequence`, in order.
     pub fn sent(&self) -> impl ExactSizeIterator<Item = &SentFrame> {
         self.sent.iter()
-    }
-
-    /// Sent frames that the kernel has accepted, if any of them is not taken.
-    pub fn handed(&self) -> Option<HandedOver> {
-        self.handed.filter(|handed| handed.sequence > self.sequence)
     }
 
     /// Number of frames up to `through` that are not known to be taken.
@@ -239,13 +226,8 @@ impl SinkProgress {
         self.credit = credit;
     }
 
-    pub(crate) fn set_handed(&mut self, handed: HandedOver) {
-        self.handed = Some(handed);
-    }
-
     /// Forgets the frames that were sent and not taken: they never arrived.
     pub(crate) fn void(&mut self) {
-        self.handed = None;
         self.sent.clear();
         self.sent_rows = 0;
     }
@@ -287,8 +269,7 @@ impl SinkProgress {
 
 impl PartialEq for SinkProgress {
     fn eq(&self, other: &SinkProgress) -> bool {
-        let figures =
-            |sink: &SinkProgress| (sink.through, sink.sequence, sink.last_sent, sink.credit, sink.handed());
+        let figures = |sink: &SinkProgress| (sink.through, sink.sequence, sink.last_sent, sink.credit);
         self.name == other.name
             && figures(self) == figures(other)
             && self.ahead() == other.ahead()

@@ -82,10 +82,9 @@ impl StreamState {
                     entry.info.attributes.clone_from(attributes);
                 }
             }
-            RecordBody::Taken(_)
-            | RecordBody::Sent { .. }
-            | RecordBody::Handed { .. }
-            | RecordBody::Sink(_) => apply_to_sinks(&mut totals.sinks, body),
+            RecordBody::Taken(_) | RecordBody::Sent { .. } | RecordBody::Sink(_) => {
+                apply_to_sinks(&mut totals.sinks, body)
+            }
             RecordBody::Skipped { count, left_out } => {
                 totals.skip(number, *count, *left_out);
                 totals.next_frame = totals.next_frame.max(number.saturating_add(*count));

@@ -140,7 +140,7 @@ pub(crate) fn apply_to_sinks(sinks: &mut Vec<SinkProgress>, body: &RecordBody) {
     let name = match body {
         RecordBody::Taken(taken) if taken.forgotten => return sinks.retain(|sink| sink.name() != taken.sink),
         RecordBody::Taken(taken) => &taken.sink,
-        RecordBody::Sent { sink, .. } | RecordBody::Handed { sink, .. } => sink,
+        RecordBody::Sent { sink, .. } => sink,
         RecordBody::Sink(progress) => progress.name(),
         _ => return,
     };
@@ -148,7 +148,6 @@ pub(crate) fn apply_to_sinks(sinks: &mut Vec<SinkProgress>, body: &RecordBody) {
     match body {
         RecordBody::Taken(taken) => taken.apply(sink),
         RecordBody::Sent { frame, .. } => sink.send(frame.clone()),
-        RecordBody::Handed { handed, .. } => sink.set_handed(*handed),
         RecordBody::Sink(progress) => sink.clone_from(progress),
         _ => {}
     }

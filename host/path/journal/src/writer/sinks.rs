@@ -5,7 +5,7 @@ use crate::bounds::SINKS_MAX;
 use crate::format::{RecordKind, put};
 use crate::position::FrameNo;
 use crate::record::{Taken, put_routed, put_sent, sink_of};
-use crate::sink_progress::{Credit, HandedOver, SendRoom, SentFrame, SinkContent, SinkProgress};
+use crate::sink_progress::{Credit, SendRoom, SentFrame, SinkContent, SinkProgress};
 
 impl JournalWriter {
     /// Records that the sink's reader was found at this time to have taken the frames up to `sequence`
@@ -61,14 +61,6 @@ impl JournalWriter {
         if sinks.len() < SINKS_MAX {
             self.add(|pending| put_routed(pending, frame, sinks, requests, targets));
         }
-    }
-
-    /// Records that the kernel has accepted the frames up to this sequence number: a reader of this
-    /// generation gets them even if the process dies.
-    pub fn handed(&mut self, sink: &str, handed: HandedOver) {
-        let Some(at) = self.sink(sink) else { return };
-        self.totals.sinks[at].set_handed(handed);
-        self.add(|pending| put(pending, RecordKind::HANDED, 0, 0, &(sink, handed)));
     }
 
     /// Records after a restart that the reader has taken the frames up to `sequence`, with its count at

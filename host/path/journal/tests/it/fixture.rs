@@ -41,7 +41,13 @@ fn write_the_fixture_of_this_version() {
         writer.sent("sink", 1 + round, sent, 0);
         // The last three frames are not taken, and some of those before.
         let through = FrameNo(round.min(5));
-        writer.taken("sink", round.min(7), through, Some(Credit { generation: 1, sent: round.min(7) }), 0);
+        writer.taken(
+            "sink",
+            round.min(7),
+            through,
+            Some(Credit { generation: 1, sent: round.min(7), handed_over: round }),
+            0,
+        );
     }
     writer.skipped(2, 1_010);
     let frame = writer.append(b"control", 1_011).unwrap().frame;
@@ -87,7 +93,7 @@ fn a_journal_of_this_version_is_read_and_goes_on() {
     assert_eq!(recovered.unfinished.runs().collect::<Vec<_>>(), [(FrameNo(15), 2)]);
     let sink = &recovered.sinks[0];
     assert_eq!((sink.name(), sink.through(), sink.sequence(), sink.last_sent()), ("sink", FrameNo(5), 7, 10));
-    assert_eq!(sink.credit(), Some(Credit { generation: 1, sent: 7 }));
+    assert_eq!(sink.credit(), Some(Credit { generation: 1, sent: 7, handed_over: 9 }));
     let long = recovered.live[0].request;
     let taken: Vec<bool> = (5..=9).map(|frame| sink.has_taken_row(FrameNo(frame), long.number())).collect();
     assert_eq!(taken, [true, true, true, false, false]);
@@ -105,7 +111,7 @@ fn a_journal_of_this_version_is_read_and_goes_on() {
 
 #[test]
 fn a_journal_of_another_version_is_refused_with_its_version() {
-    for version in [2, 4] {
+    for version in [3, 5] {
         let dir = copy();
         let segments = std::fs::read_dir(dir.path().join("s")).unwrap();
         let segment = segments.map(|entry| entry.unwrap().path()).max().unwrap();
@@ -118,7 +124,7 @@ fn a_journal_of_another_version_is_refused_with_its_version() {
         std::fs::write(&segment, &bytes).unwrap();
         let path = segment.display();
         let expected =
-            format!("journal segment {path}: format version {version}, this program reads version 3");
+            format!("journal segment {path}: format version {version}, this program reads version 4");
         let error = reader(dir.path()).verify().unwrap_err();
         assert_eq!(error.to_string(), expected);
         let directory = unlocked(|| JournalDirectory::open(dir.path(), options())).unwrap();

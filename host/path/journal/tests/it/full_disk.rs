@@ -40,8 +40,8 @@ fn stored_frames_are_recorded_as_sent_while_the_disk_is_full() {
     assert!(last > 10 && !writer.is_healthy());
     for frame in 1..=last {
         sends(&mut writer, frame).unwrap();
-        writer.handed("sink", HandedOver { sequence: frame, generation: 1 });
-        writer.taken("sink", frame, FrameNo(frame), Some(Credit { generation: 1, sent: frame }), 0);
+        let credit = Credit { generation: 1, sent: frame, handed_over: frame };
+        writer.taken("sink", frame, FrameNo(frame), Some(credit), 0);
         writer.flush().unwrap();
     }
     assert!(!writer.is_healthy(), "there is still no room for a frame");

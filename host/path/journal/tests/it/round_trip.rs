@@ -52,7 +52,7 @@ fn every_part_of_an_outcome_is_read_back() {
         passage: Passage::NotUnderstood("opcode".into()),
         ..plain_outcome(fourth.frame, &[], &[])
     });
-    let credit = Credit { generation: 3, sent: 77 };
+    let credit = Credit { generation: 3, sent: 77, handed_over: 1 };
     for (sink, sent) in [("detokenizer", first.frame), ("tap", second.frame)] {
         writer.sent(sink, 1, SinkContent::Whole(sent), 0);
     }

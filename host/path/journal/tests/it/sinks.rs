@@ -14,8 +14,8 @@ struct Model {
     /// Last sequence number of each row.
     sent: BTreeMap<(u64, u64), u64>,
     last_sent: u64,
-    /// The kernel has accepted what was sent up to this number.
-    handed: u64,
+    /// The kernel has accepted what was sent up to `handed_over`.
+    credit: Option<Credit>,
     taken: u64,
     last_frame: u64,
     through: u64,
@@ -35,8 +35,7 @@ impl Model {
     fn check(&self, sink: &SinkProgress) {
         assert_eq!((sink.sequence(), sink.last_sent()), (self.taken, self.last_sent));
         assert_eq!(sink.through().0, self.through);
-        let handed = HandedOver { sequence: self.handed, generation: 1 };
-        assert_eq!(sink.handed(), (self.handed > self.taken).then_some(handed));
+        assert_eq!(sink.credit(), self.credit);
         for row @ (frame, request) in &self.rows {
             let said = match request {
                 0 => sink.has_taken(FrameNo(*frame)),
@@ -121,8 +120,9 @@ impl Run {
     }
 
     fn hand(&mut self, writer: &mut JournalWriter) {
-        self.model.handed = self.model.last_sent;
-        writer.handed("sink", HandedOver { sequence: self.model.handed, generation: 1 });
+        let Model { taken, through, last_sent, .. } = self.model;
+        self.model.credit = Some(Credit { generation: 1, sent: taken, handed_over: last_sent });
+        writer.taken("sink", taken, FrameNo(through), self.model.credit, taken);
     }
 
     fn take(&mut self, writer: &mut JournalWriter) {
@@ -130,7 +130,8 @@ impl Run {
         if self.random.once_in(2) {
             self.model.through = self.model.prefix();
         }
-        writer.taken("sink", self.model.taken, FrameNo(self.model.through), None, self.model.taken);
+        let Model { taken, through, credit, .. } = self.model;
+        writer.taken("sink", taken, FrameNo(through), credit, taken);
     }
 
     /// The reader's count says what was taken; later frames are void.
@@ -138,7 +139,7 @@ impl Run {
         self.model.taken += self.random.below(self.model.last_sent - self.model.taken + 1);
         let taken = self.model.taken;
         self.model.sent.retain(|_, sequence| *sequence <= taken);
-        self.model.handed = 0;
+        self.model.credit = None;
         writer.resume("sink", taken, None);
     }
 }
@@ -262,7 +263,7 @@ fn a_row_has_the_times_at_which_it_was_sent_and_taken() {
     writer.taken("sink", 2, third, None, 4_000);
     writer.flush().unwrap();
     // A later record of the same progress changes no time.
-    writer.taken("sink", 2, third, Some(Credit { generation: 1, sent: 2 }), 5_000);
+    writer.taken("sink", 2, third, Some(Credit { generation: 1, sent: 2, handed_over: 0 }), 5_000);
     writer.flush().unwrap();
     assert_eq!(times(), [(1_100, 3_200), (3_100, 4_000), (3_100, 4_000)]);
     // The clock was read before the last frame was received.
@@ -335,7 +336,7 @@ fn a_summary_torn_at_any_byte_changes_nothing_of_what_a_sink_was_sent() {
             let frame = step(&mut writer, &live, b"frame", 1);
             writer.sent("sink", sequence, SinkContent::Whole(frame), 0);
         }
-        writer.taken("sink", 1, FrameNo(1), Some(Credit { generation: 1, sent: 1 }), 0);
+        writer.taken("sink", 1, FrameNo(1), Some(Credit { generation: 1, sent: 1, handed_over: 0 }), 0);
         writer.flush().unwrap();
         let path = disk.segments().remove(0);
         let mut records = Vec::new();

@@ -258,15 +258,13 @@ impl UnconfirmedFrames {
             return None;
         }
         let base = known.credit();
-        let generation = base.map(|credit| credit.generation);
-        let handed = known.handed().filter(|handed| Some(handed.generation) == generation);
+        let handed_over = base.map_or(0, |credit| credit.handed_over);
         let mut frames =
             UnconfirmedFrames { page, base, sent: 0, handed_over: 0, last: None, unsettled_since: None };
         for sent in known.sent() {
             if is_counted(&sent.content, writer, decoder) {
                 frames.sent += 1;
-                frames.handed_over +=
-                    u64::from(handed.is_some_and(|handed| sent.sequence <= handed.sequence));
+                frames.handed_over += u64::from(sent.sequence <= handed_over);
             }
         }
         Some(frames)
@@ -283,7 +281,7 @@ impl UnconfirmedFrames {
     /// 5 seconds: the other frames never arrived.
     pub fn count(&mut self, now: Instant) -> Option<ReaderCount> {
         let Some(base) = self.base else { return Some(ReaderCount::Unknown) };
-        let credit = |page: &Page| Credit { generation: page.generation, sent: page.count };
+        let credit = |page: &Page| Credit { generation: page.generation, sent: page.count, handed_over: 0 };
         let look = self.page.look();
         if !matches!(look, PageStatus::Unsettled(_)) {
             self.unsettled_since = None;

@@ -281,7 +281,8 @@ impl SinkSender {
 
     /// The reader's count at which exactly the taken frames are finished. `None` without credit.
     pub fn credit(&self) -> Option<Credit> {
-        self.push.position().map(|at| Credit { generation: at.generation, sent: at.count })
+        let handed_over = self.push.written();
+        self.push.position().map(|at| Credit { generation: at.generation, sent: at.count, handed_over })
     }
 
     /// The next notice of the socket.

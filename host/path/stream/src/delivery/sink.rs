@@ -13,7 +13,7 @@ use afterbay_batch::outbox::{Content, Frame, FrameToSend, Options, Outbox};
 use afterbay_batch::records::Records;
 use afterbay_batch::{FrameDecoder, Persisted, Timestamp, failpoint};
 use afterbay_events::SinkCounters;
-use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver, SendRoom};
+use afterbay_journal::{BacklogFrame, Credit, FrameNo, SendRoom};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,6 @@ struct RecordedProgress {
     /// The received frame up to which the reader has taken all.
     through: FrameNo,
     credit: Option<Credit>,
-    handed_over: Option<HandedOver>,
 }
 
 impl Sink {
@@ -68,12 +67,7 @@ impl Sink {
         let spill = (last_pushed < resume.through()).then(|| {
             Spill::of_earlier_run(records.backlog_from(FrameNo(last_pushed.0 + 1)), resume.through())
         });
-        let recorded = RecordedProgress {
-            sequence: resume.last_sent(),
-            through: last_pushed,
-            credit: None,
-            handed_over: None,
-        };
+        let recorded = RecordedProgress { sequence: resume.last_sent(), through: last_pushed, credit: None };
         Sink {
             name,
             outbox,
@@ -269,7 +263,6 @@ impl Sink {
             self.sender.flush(now.instant, on_written);
         }
         failpoint::at("flushed");
-        self.record_handed_over(records);
         self.outbox.taken(self.sender.socket().taken());
         // A notice may name frames as unconfirmed. It is published before they count as taken: after a death in between, nobody
         // would name them.
@@ -280,19 +273,9 @@ impl Sink {
         has_sent && !self.outbox.is_empty() && self.sender.keeps_up()
     }
 
-    /// Records at once which frames the kernel has. After a kill, a reader that had stopped reading still gets these.
-    fn record_handed_over(&mut self, records: &mut Records) {
-        let socket = self.sender.socket();
-        let Some(Credit { generation, .. }) = self.sender.credit() else { return };
-        let handed_over = HandedOver { sequence: socket.written(), generation };
-        if handed_over.sequence > socket.taken() && self.recorded.handed_over != Some(handed_over) {
-            self.recorded.handed_over = Some(handed_over);
-            records.record_handed_over(&self.name, handed_over);
-            records.flush();
-        }
-    }
-
-    /// Records how far the reader has taken the stream.
+    /// Records how far the reader has taken the stream and, with credit, which frames the kernel has. The next write takes the
+    /// record along. After a kill before that write, the frames of the last round are sent again if the reader finishes nothing
+    /// for 5 seconds.
     pub fn record_taken(&mut self, records: &mut Records, now: Timestamp) {
         let taken = FrameNo(self.outbox.taken_through());
         // Frames without content for this sink are taken, too, if nothing is queued.
