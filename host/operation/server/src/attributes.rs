@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -47,9 +48,17 @@ const NAMED_MAX: usize = 16;
 /// Time for a stream to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// The attributes of a process. Clones share them.
+/// The attributes of a process. Clones share them. A request that begins takes the lock only while somebody gives requests
+/// attributes: an operator by an id, or an engine.
 #[derive(Clone, Default)]
-pub(crate) struct Attributes(Arc<Mutex<Store>>);
+pub(crate) struct Attributes(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    store: Mutex<Store>,
+    /// Whether the store may have attributes of a request.
+    has_any: AtomicBool,
+}
 
 /// The caller that sets attributes: a user of this host, or another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -85,8 +94,8 @@ struct Store {
     callers: HashMap<Caller, Usage>,
     /// The running streams, by name.
     streams: HashMap<String, StreamHandle>,
-    /// The rules of the configuration's streams, by name.
-    rules: HashMap<String, StreamRules>,
+    /// The rules of the configuration's streams, by name. Each has a lock of its own.
+    rules: HashMap<String, Arc<Mutex<StreamRules>>>,
 }
 
 /// The attributes of a stream's requests that nobody has set by an id.
@@ -161,8 +170,30 @@ fn unknown(rid: &str) -> Refusal {
 
 impl Attributes {
     fn lock(&self) -> MutexGuard<'_, Store> {
-        // No code panics with a half-written value.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.store)
+    }
+
+    /// Changes what is set or what engines give.
+    fn change<T>(&self, change: impl FnOnce(&mut Store) -> T) -> T {
+        let store = &mut *self.lock();
+        let changed = change(store);
+        let has_any = !store.by_id.is_empty() || !store.of_engines.is_empty();
+        self.0.has_any.store(has_any, Ordering::Release);
+        changed
+    }
+
+    /// Returns what the engine gave a request that begins, and what was set for it.
+    fn of_engine_and_set(&self, engine: config::Engine, rid: &str) -> [Option<Map<String, Value>>; 2] {
+        if !self.0.has_any.load(Ordering::Acquire) {
+            return [None, None];
+        }
+        let mut store = self.lock();
+        [store.of_engines.of(rid), store.begun(engine, rid)]
+    }
+
+    /// The rules of a stream.
+    fn rules_of(&self, stream: &str) -> Arc<Mutex<StreamRules>> {
+        self.lock().rules.entry(stream.to_owned()).or_default().clone()
     }
 
     /// Adds a running stream, which is notified of changes.
@@ -172,19 +203,17 @@ impl Attributes {
 
     /// Follows the rules of the configuration, for the journal.
     pub(crate) fn follow(&self, config: &config::Config) {
-        let mut store = self.lock();
-        let mut before = std::mem::take(&mut store.rules);
-        let rules = config.streams.iter().map(|stream| {
-            let StreamRules { model, .. } = before.remove(stream.name.as_str()).unwrap_or_default();
-            let rules = stream.attributes.as_slice().into();
-            (stream.name.to_string(), StreamRules { engine: stream.engine, rules, model })
-        });
-        store.rules = rules.collect();
+        let of_streams = &mut self.lock().rules;
+        of_streams.retain(|name, _| config.streams.iter().any(|stream| stream.name.as_str() == name));
+        for stream in &config.streams {
+            let mut rules = lock(of_streams.entry(stream.name.to_string()).or_default());
+            (rules.engine, rules.rules) = (stream.engine, stream.attributes.as_slice().into());
+        }
     }
 
     /// Sets the model that the requests of a stream have by default.
     pub(crate) fn set_model(&self, stream: &str, model: Option<&str>) {
-        self.lock().rules.entry(stream.to_owned()).or_default().model = model.map(Into::into);
+        lock(&self.rules_of(stream)).model = model.map(Into::into);
     }
 
     /// Forgets a stream that has ended.
@@ -220,20 +249,21 @@ impl Attributes {
             );
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why));
         }
-        let mut store = self.lock();
-        if let Some(refused) = store.refuses(caller, rid, bytes) {
-            return Err(refused);
-        }
-        let before = store.take(rid);
-        let applied_to = before.map_or_else(Vec::new, |before| before.applied_to);
-        let awaited_by = applied_to.is_empty().then_some(caller);
-        store.put(rid, Entry { attributes, bytes, set: Instant::now(), awaited_by, applied_to });
-        Ok(())
+        self.change(|store| {
+            if let Some(refused) = store.refuses(caller, rid, bytes) {
+                return Err(refused);
+            }
+            let before = store.take(rid);
+            let applied_to = before.map_or_else(Vec::new, |before| before.applied_to);
+            let awaited_by = applied_to.is_empty().then_some(caller);
+            store.put(rid, Entry { attributes, bytes, set: Instant::now(), awaited_by, applied_to });
+            Ok(())
+        })
     }
 
     /// Sets the attributes that an engine gives a request, before the request's first row.
     pub(crate) fn set_by_engine(&self, RequestAttributes { rid, attributes }: &RequestAttributes) {
-        self.lock().of_engines.add(&stored_rid(rid.as_bytes()), attributes.clone());
+        self.change(|store| store.of_engines.add(&stored_rid(rid.as_bytes()), attributes.clone()));
     }
 
     /// Gives the live requests with this id the attributes that are set, and returns what is set. Waits for the streams, at most 2 s
@@ -257,7 +287,7 @@ impl Attributes {
     pub(crate) async fn run(self, events: Events) {
         loop {
             tokio::time::sleep(EXPIRE_EVERY).await;
-            for rid in self.lock().expire() {
+            for rid in self.change(Store::expire) {
                 events.publish(AttributesUnclaimed { rid, seconds: KEEP.as_secs() });
             }
         }
@@ -274,14 +304,13 @@ impl Attributes {
 
     /// Deletes the attributes of an id.
     pub(crate) fn forget(&self, rid: &str) -> Result<(), Refusal> {
-        let mut store = self.lock();
-        match store.take(rid) {
+        self.change(|store| match store.take(rid) {
             Some(entry) if entry.stands() => {
                 store.streams.values().for_each(|stream| stream.attributes_changed(rid, || {}));
                 Ok(())
             }
             _ => Err(unknown(rid)),
-        }
+        })
     }
 
     /// The attributes that stand, for the next process.
@@ -300,43 +329,24 @@ impl Attributes {
 
     /// Takes the attributes of the process before. Those past a bound of this version are left out.
     pub(crate) fn take_over(&self, handed: HandedAttributes) {
-        let mut store = self.lock();
-        for (rid, attributes) in handed.of_engines {
-            store.of_engines.add(&rid, attributes);
-        }
-        for HandedEntry { rid, attributes, age_ms, awaited_by, mut applied_to } in handed.by_id {
-            applied_to.truncate(NAMED_MAX);
-            let bytes = serde_json::to_string(&attributes).map_or(usize::MAX, |json| json.len());
-            let set = Instant::now().checked_sub(Duration::from_millis(age_ms));
-            let is_sound = (1..=RID_BYTES_MAX).contains(&rid.len()) && bytes <= BYTES_MAX;
-            let sum = Usage { rids: store.all.rids + 1, bytes: store.all.bytes.saturating_add(bytes) };
-            if let Some(set) = set
-                && is_sound
-                && sum.rids <= RIDS_MAX
-                && sum.bytes <= ALL_BYTES_MAX
-            {
-                store.put(&rid, Entry { attributes, bytes, set, awaited_by, applied_to });
-            }
-        }
+        self.change(|store| store.take_over(handed));
     }
 
     /// A function that returns a rid's attributes, for a stream with these rules.
     pub(crate) fn of(&self, stream: &config::Stream) -> AttributesOf {
         let (attributes, engine, rules) = (self.clone(), stream.engine, stream.attributes.clone());
         Box::new(move |rid| {
-            let [of_engine, set] = attributes.lock().of_engine_and_set(engine, rid);
+            let [of_engine, set] = attributes.of_engine_and_set(engine, rid);
             Some(Value::Object(merged(engine, &rules, rid, of_engine, set)?).to_string().into())
         })
     }
 
     /// A function that returns the attributes that the journal keeps for a rid: texts, numbers and booleans, and the model.
     pub(crate) fn journaled(&self, stream: &str) -> JournaledAttributes {
-        let (attributes, stream) = (self.clone(), stream.to_owned());
+        let (attributes, rules) = (self.clone(), self.rules_of(stream));
         Box::new(move |rid| {
-            let mut store = attributes.lock();
-            let StreamRules { engine, rules, model } = store.rules.get(&stream).cloned().unwrap_or_default();
-            let [of_engine, set] = store.of_engine_and_set(engine, rid);
-            drop(store);
+            let StreamRules { engine, rules, model } = lock(&rules).clone();
+            let [of_engine, set] = attributes.of_engine_and_set(engine, rid);
             let all = merged(engine, &rules, rid, of_engine, set).unwrap_or_default();
             let has_model = all.contains_key(MODEL);
             let mut kept: Vec<(String, String)> = all.into_iter().filter_map(text_of).collect();
@@ -346,6 +356,11 @@ impl Attributes {
             kept
         })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics with a half-written value.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The attributes of a rid: those that were set for an id of it, over those of the rules, over the engine's own.
@@ -451,9 +466,25 @@ impl Store {
         }
     }
 
-    /// Returns what the engine gave a request that begins, and what was set for it.
-    fn of_engine_and_set(&mut self, engine: config::Engine, rid: &str) -> [Option<Map<String, Value>>; 2] {
-        [self.of_engines.of(rid), self.begun(engine, rid)]
+    /// Takes the attributes of the process before.
+    fn take_over(&mut self, handed: HandedAttributes) {
+        for (rid, attributes) in handed.of_engines {
+            self.of_engines.add(&rid, attributes);
+        }
+        for HandedEntry { rid, attributes, age_ms, awaited_by, mut applied_to } in handed.by_id {
+            applied_to.truncate(NAMED_MAX);
+            let bytes = serde_json::to_string(&attributes).map_or(usize::MAX, |json| json.len());
+            let set = Instant::now().checked_sub(Duration::from_millis(age_ms));
+            let is_sound = (1..=RID_BYTES_MAX).contains(&rid.len()) && bytes <= BYTES_MAX;
+            let sum = Usage { rids: self.all.rids + 1, bytes: self.all.bytes.saturating_add(bytes) };
+            if let Some(set) = set
+                && is_sound
+                && sum.rids <= RIDS_MAX
+                && sum.bytes <= ALL_BYTES_MAX
+            {
+                self.put(&rid, Entry { attributes, bytes, set, awaited_by, applied_to });
+            }
+        }
     }
 
     fn no_longer_awaited(&mut self, caller: Caller, bytes: usize) {

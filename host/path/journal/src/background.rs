@@ -188,7 +188,10 @@ impl StreamShared {
         manifest.content.remove(oldest, next);
         manifest.content.clock = clock;
         manifest.write(&*self.storage, &self.dir)?;
-        manifest.sync()
+        let file = manifest.file.clone();
+        // The writer begins segments during the sync.
+        drop(manifest);
+        file.map_or(Ok(()), |file| file.sync())
     }
 
     fn wake_thread(&self) {

@@ -132,7 +132,7 @@ pub(crate) fn read(storage: &dyn Storage, dir: &Path) -> Option<Manifest> {
 /// Manifest file of a stream that is being written.
 #[derive(Default)]
 pub(crate) struct ManifestFile {
-    file: Option<Arc<dyn File>>,
+    pub file: Option<Arc<dyn File>>,
     pub content: Manifest,
 }
 
@@ -177,11 +177,6 @@ impl ManifestFile {
         }
         self.file = Some(made?);
         Ok(())
-    }
-
-    /// Makes the file survive a power cut.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), |file| file.sync())
     }
 }
 

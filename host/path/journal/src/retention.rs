@@ -168,7 +168,7 @@ fn record_removal(
     content.clock = clock;
     let mut file = ManifestFile::new(content);
     file.write(&*root.storage, &stream.dir)?;
-    file.sync()
+    file.file.map_or(Ok(()), |file| file.sync())
 }
 
 fn candidates(

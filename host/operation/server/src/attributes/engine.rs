@@ -46,6 +46,10 @@ impl EngineAttributes {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_rid.is_empty()
+    }
+
     pub(super) fn of(&self, rid: &str) -> Option<Map<String, Value>> {
         self.by_rid.get(rid).cloned()
     }

@@ -50,6 +50,20 @@ fn later_rules_override_earlier_ones_and_what_is_set_for_the_rid_overrides_all()
 }
 
 #[test]
+fn a_request_takes_no_lock_of_the_process_while_nobody_gives_requests_attributes() {
+    let attributes = Attributes::default();
+    let rules = [rule(config::Rids::All, json!({"tenant": "any"}))];
+    let (of, journaled) = (of(&attributes, &rules), attributes.journaled("s"));
+    attributes.set(ME, "a", object(json!({"tenant": "mine"}))).unwrap();
+    assert_eq!(&*of("a").unwrap(), r#"{"tenant":"mine"}"#);
+    attributes.forget("a").unwrap();
+    // A look that takes the lock would not return.
+    let _locked = attributes.lock();
+    assert_eq!(&*of("a").unwrap(), r#"{"tenant":"any"}"#);
+    assert_eq!(journaled("a"), []);
+}
+
+#[test]
 fn the_journal_gets_texts_numbers_and_booleans_and_the_model_that_nobody_sets() {
     let attributes = Attributes::default();
     let rules = [
