@@ -41,33 +41,41 @@ pub enum OwnError {
     },
 }
 
-/// The metrics of all plugins. Clones share them.
+/// The metrics of all plugins. Clones share them. A figure takes the lock of its plugin alone, in its stream; a new name, and a
+/// name's end, also this one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Own(Arc<Mutex<Counted>>);
+pub(crate) struct Own(Arc<Mutex<Registry>>);
 
-#[derive(Clone, Debug, Default)]
-struct Counted {
-    /// Each plugin by its number. A removed plugin has no entry.
-    plugins: BTreeMap<u64, OwnPlugin>,
-    last_number: u64,
-    /// The number of refused values, by plugin.
-    refused: BTreeMap<u64, u64>,
-    families: BTreeMap<String, Family>,
+#[derive(Debug, Default)]
+struct Registry {
+    plugins: Vec<Arc<OwnPlugin>>,
+    /// The kind of each name, and the number of plugins that have it.
+    kinds: BTreeMap<String, (Kind, usize)>,
 }
 
-#[derive(Clone, Debug)]
+/// A plugin in a stream.
+#[derive(Debug)]
 struct OwnPlugin {
     stream: String,
     name: String,
-    /// The number of its series, without those of [`OVERFLOW`].
+    counted: Mutex<Counted>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    families: BTreeMap<String, Family>,
+    /// The number of series, without those of [`OVERFLOW`].
     series: usize,
+    /// The number of refused values.
+    refused: u64,
+    /// Whether the plugin was removed: values of an instance that still runs are ignored.
+    is_removed: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Family {
     kind: Kind,
-    /// The series, by plugin.
-    plugins: BTreeMap<u64, BTreeMap<SeriesLabels, Value>>,
+    series: BTreeMap<SeriesLabels, Value>,
 }
 
 /// Sorted by name, so that the order in which a plugin gives them does not matter.
@@ -94,55 +102,88 @@ enum Value {
 #[derive(Clone, Debug)]
 pub struct OwnMetrics {
     own: Own,
-    plugin: u64,
+    plugin: Arc<OwnPlugin>,
 }
 
 impl Own {
     pub(crate) fn of(&self, stream: &str, plugin: &str) -> OwnMetrics {
-        let mut counted = self.lock();
-        let is_it = |known: &OwnPlugin| (known.stream.as_str(), known.name.as_str()) == (stream, plugin);
-        let known = counted.plugins.iter().find(|(_, named)| is_it(named)).map(|(number, _)| *number);
+        let plugins = &mut self.lock().plugins;
+        let is_it = |known: &&Arc<OwnPlugin>| (&*known.stream, &*known.name) == (stream, plugin);
+        let known = plugins.iter().find(is_it).cloned();
         let plugin = known.unwrap_or_else(|| {
-            counted.last_number += 1;
-            let number = counted.last_number;
             let (stream, name) = (stream.to_owned(), plugin.to_owned());
-            counted.plugins.insert(number, OwnPlugin { stream, name, series: 0 });
-            number
+            let new = Arc::new(OwnPlugin { stream, name, counted: Mutex::default() });
+            plugins.push(new.clone());
+            new
         });
         OwnMetrics { own: self.clone(), plugin }
     }
 
-    /// Removes plugins, by stream and name. A value from an instance of a removed plugin is ignored.
+    /// Removes plugins, by stream and name.
     pub(crate) fn forget(&self, is_gone: impl Fn(&str, &str) -> bool) {
-        let Counted { plugins, families, refused, .. } = &mut *self.lock();
-        plugins.retain(|_, plugin| !is_gone(&plugin.stream, &plugin.name));
-        refused.retain(|plugin, _| plugins.contains_key(plugin));
-        families.retain(|_, family| {
-            family.plugins.retain(|plugin, _| plugins.contains_key(plugin));
-            !family.plugins.is_empty()
-        });
+        let gone =
+            self.lock().plugins.extract_if(.., |plugin| is_gone(&plugin.stream, &plugin.name)).collect();
+        let gone: Vec<Arc<OwnPlugin>> = gone;
+        for plugin in gone {
+            let counted = &mut *plugin.lock();
+            counted.is_removed = true;
+            std::mem::take(&mut counted.families).keys().for_each(|name| self.release(name));
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counted> {
+    /// Notes that one more plugin has a name, which it does not have yet.
+    fn reserve(&self, name: &str, kind: Kind, has_room: bool) -> Result<(), OwnError> {
+        let kinds = &mut self.lock().kinds;
+        match kinds.get_mut(name) {
+            Some((known, _)) if *known != kind => Err(OwnError::OtherKind),
+            _ if !has_room => Err(OwnError::Full),
+            Some((_, plugins)) => {
+                *plugins += 1;
+                Ok(())
+            }
+            None => {
+                kinds.insert(name.to_owned(), (kind, 1));
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes that one plugin less has a name.
+    fn release(&self, name: &str) {
+        let kinds = &mut self.lock().kinds;
+        let Some((_, plugins)) = kinds.get_mut(name) else { return };
+        *plugins -= 1;
+        if *plugins == 0 {
+            kinds.remove(name);
+        }
+    }
+
+    /// A caller may hold the lock of one plugin, never the other way round.
+    fn lock(&self) -> MutexGuard<'_, Registry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn write(&self, page: &mut Page) {
         // Copied first: a stream must not wait for a scrape to be written.
-        let Counted { plugins, families, refused, .. } = self.lock().clone();
-        if !refused.is_empty() {
+        let plugins = self.lock().plugins.clone();
+        let counted: Vec<Counted> = plugins.iter().map(|plugin| plugin.lock().clone()).collect();
+        let counted = || plugins.iter().zip(&counted);
+        if counted().any(|(_, counted)| counted.refused > 0) {
             let help = "Figures that a plugin named and that were not counted";
             page.metric("plugin_metrics_refused", help, Kind::Counter);
-            for (plugin, count) in &refused {
-                let Some(plugin) = plugins.get(plugin) else { continue };
-                page.value(&plugin.labels(), count);
+            for (plugin, Counted { refused, .. }) in counted().filter(|(_, counted)| counted.refused > 0) {
+                page.value(&plugin.labels(), refused);
             }
         }
-        for (name, Family { kind, plugins: by_plugin }) in &families {
-            page.metric(&format!("plugin_own_{name}"), "As the plugin names it", *kind);
-            let series = by_plugin.iter().filter_map(|(plugin, series)| Some((plugins.get(plugin)?, series)));
+        let names: BTreeMap<&String, Kind> = counted()
+            .flat_map(|(_, counted)| counted.families.iter().map(|(name, family)| (name, family.kind)))
+            .collect();
+        for (name, kind) in names {
+            page.metric(&format!("plugin_own_{name}"), "As the plugin names it", kind);
+            let series =
+                counted().filter_map(|(plugin, counted)| Some((plugin, counted.families.get(name)?)));
             for (plugin, (own_labels, value)) in
-                series.flat_map(|(plugin, series)| series.iter().map(move |each| (plugin, each)))
+                series.flat_map(|(plugin, family)| family.series.iter().map(move |each| (plugin, each)))
             {
                 let mut labels = plugin.labels().to_vec();
                 labels.extend(own_labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
@@ -163,6 +204,10 @@ impl Own {
 impl OwnPlugin {
     fn labels(&self) -> [(&str, &str); 2] {
         [("stream", &self.stream), ("plugin", &self.name)]
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -213,28 +258,20 @@ impl OwnMetrics {
 
     /// Removes a series. Its place is free for another one.
     pub fn remove(&self, name: &str, labels: OwnLabels<'_>) {
-        let Counted { plugins, families, .. } = &mut *self.own.lock();
-        let (Some(plugin), Some(family)) = (plugins.get_mut(&self.plugin), families.get_mut(name)) else {
-            return;
-        };
-        let Some(series) = family.plugins.get_mut(&self.plugin) else { return };
+        let counted = &mut *self.plugin.lock();
+        let Some(family) = counted.families.get_mut(name) else { return };
         let labels = series_labels(labels);
-        if series.remove(&labels).is_some() && labels != overflow() {
-            plugin.series -= 1;
+        if family.series.remove(&labels).is_some() && labels != overflow() {
+            counted.series -= 1;
         }
-        if series.is_empty() {
-            family.plugins.remove(&self.plugin);
-        }
-        if family.plugins.is_empty() {
-            families.remove(name);
+        if family.series.is_empty() {
+            counted.families.remove(name);
+            self.own.release(name);
         }
     }
 
     fn refuse(&self, why: OwnError) -> Result<(), OwnError> {
-        let Counted { plugins, refused, .. } = &mut *self.own.lock();
-        if plugins.contains_key(&self.plugin) {
-            *refused.entry(self.plugin).or_default() += 1;
-        }
+        self.plugin.lock().refused += 1;
         Err(why)
     }
 
@@ -260,33 +297,28 @@ impl OwnMetrics {
         new: impl FnOnce() -> Value,
         more: impl FnOnce(&mut Value),
     ) -> Result<(), OwnError> {
-        let Counted { plugins, families, .. } = &mut *self.own.lock();
-        let Some(plugin) = plugins.get_mut(&self.plugin) else { return Ok(()) };
-        if let Some(family) = families.get_mut(name) {
-            if family.kind != kind {
-                return Err(OwnError::OtherKind);
-            }
-            if let Some(value) =
-                family.plugins.get_mut(&self.plugin).and_then(|series| series.get_mut(&labels))
-            {
-                more(value);
-                return Ok(());
-            }
+        let counted = &mut *self.plugin.lock();
+        if counted.is_removed {
+            return Ok(());
         }
-        let has_name = |family: &Family| family.plugins.contains_key(&self.plugin);
-        if !families.get(name).is_some_and(has_name)
-            && families.values().filter(|family| has_name(family)).count() >= OWN_NAMES_MAX
-        {
-            return Err(OwnError::Full);
+        match counted.families.get_mut(name) {
+            Some(family) if family.kind != kind => return Err(OwnError::OtherKind),
+            Some(family) => {
+                if let Some(value) = family.series.get_mut(&labels) {
+                    more(value);
+                    return Ok(());
+                }
+            }
+            None => self.own.reserve(name, kind, counted.families.len() < OWN_NAMES_MAX)?,
         }
-        if plugin.series < OWN_SERIES_MAX && labels != overflow() {
-            plugin.series += 1;
+        if counted.series < OWN_SERIES_MAX && labels != overflow() {
+            counted.series += 1;
         } else {
             labels = overflow();
         }
-        let family = families.entry(name.to_owned()).or_insert(Family { kind, plugins: BTreeMap::new() });
-        let series = family.plugins.entry(self.plugin).or_default();
-        more(series.entry(labels).or_insert_with(new));
+        let new_family = || Family { kind, series: BTreeMap::new() };
+        let family = counted.families.entry(name.to_owned()).or_insert_with(new_family);
+        more(family.series.entry(labels).or_insert_with(new));
         Ok(())
     }
 }
