@@ -222,6 +222,13 @@ pub(crate) fn equal_bytes(bytes: &[u8]) -> Option<u8> {
     bytes.chunks(64).all(is_equal).then_some(first)
 }
 
+/// The number of bytes that are not ASCII.
+pub(crate) fn non_ascii(bytes: &[u8]) -> usize {
+    // A sum of at most 128 fits a byte, so that the compiler can add many at a time.
+    let of_chunk = |chunk: &[u8]| chunk.iter().fold(0, |sum, byte| sum + (byte >> 7));
+    bytes.chunks(128).map(|chunk| usize::from(of_chunk(chunk))).sum()
+}
+
 /// The common width of `count` cells from `at`, if they have one: one-byte cells, or scalars with equal headers.
 fn uniform_width(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
     if one_byte(*bytes.get(at)?) {

@@ -241,8 +241,9 @@ impl<'a> ColumnCells<'a> {
         if let ColumnCells::Tree(tree, items) = self {
             return tree.ascii_len(items).is_some();
         }
-        let Some((cells, width, text)) = self.uniform_texts(rows) else { return false };
-        cells.chunks_exact(width).all(|cell| cell[text..].is_ascii())
+        let Some((cells, _, text)) = self.uniform_texts(rows) else { return false };
+        // The headers are equal. To count over all cells is much cheaper than to look at each.
+        pack::non_ascii(cells) == rows as usize * pack::non_ascii(&cells[..text])
     }
 
     /// The number of ids of each cell, if the headers show that all cells are id arrays of one length in the usual form.
