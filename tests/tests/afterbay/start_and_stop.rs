@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
+use std::io::{PipeWriter, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -303,14 +304,29 @@ fn a_gap_of_the_scheduler_is_reported_counted_and_found_by_verify() {
 
 #[test]
 fn a_stream_continues_after_its_log_is_closed() {
+    let (log, write) = std::io::pipe().unwrap();
+    run_with_log(write, || drop(log));
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_no_token_and_keeps_no_process() {
+    let (_log, write) = std::io::pipe().unwrap();
+    // Full before the first line.
+    rustix::io::ioctl_fionbio(&write, true).unwrap();
+    while (&write).write(&[b'\n'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&write, false).unwrap();
+    run_with_log(write, || ());
+}
+
+/// Runs Afterbay with this log. Calls `spoil` before the first frame.
+fn run_with_log(write: PipeWriter, spoil: impl FnOnce()) {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let (log, write) = std::io::pipe().unwrap();
     let mut run = afterbay_command(&["run", "--config", &sandbox.write(&sandbox.config())]);
     let mut running = run.stdin(Stdio::null()).stderr(write).spawn().unwrap();
     drop(run);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
-    drop(log);
+    spoil();
     // Each frame causes a line of the log.
     for number in 0..3 {
         let mut lacks = SynthRequest::new(&format!("lacks-{number}"));
