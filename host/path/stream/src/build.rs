@@ -23,6 +23,7 @@ use crate::pressure::Pressure;
 use crate::receive::Receive;
 use crate::report::Report;
 use crate::setup::{Reopen, Setup};
+use crate::stages::Stages;
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::{HeldRows, HoldTimes};
 use afterbay_batch::ledger::{Ledger, RestartGap, UpstreamAborts};
@@ -360,19 +361,9 @@ impl Plan {
         let chain = start_chain(&ledger, &mut records);
         held_rows.restore(holds, now.instant, |plugin| chain.knows_holds(plugin));
         let markers = ReleaseMarkers::new(recovered.last_frame);
-        Pipeline {
-            receive,
-            frame_log: FrameLog::new(records, &recovered),
-            decoder,
-            ledger,
-            chain,
-            held_rows,
-            markers,
-            frame_load,
-            delivery,
-            pressure,
-            poison,
-        }
+        let frame_log = FrameLog::new(records, &recovered);
+        let stages = Stages { frame_log, decoder, ledger, chain, held_rows, markers, frame_load };
+        Pipeline { receive, stages, delivery, pressure, poison }
     }
 
     /// Reads the rows that an earlier run held and did not release.

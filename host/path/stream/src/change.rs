@@ -36,9 +36,9 @@ impl Change {
             sink.sender.set_joins(planned.joins_under_pressure(&plan.config));
         }
         if let Some(upstream) = upstream {
-            pipeline.ledger.set_upstream(upstream);
+            pipeline.stages.ledger.set_upstream(upstream);
         }
-        pipeline.chain.change(plugins, attributes, &pipeline.ledger, now);
+        pipeline.stages.chain.change(plugins, attributes, &pipeline.stages.ledger, now);
     }
 }
 
@@ -50,5 +50,5 @@ pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, pipeline: &mu
     planned.joins = joins.clone();
     sink.outbox.set_joins(joins);
     sink.sender.set_joins(planned.joins_under_pressure(&plan.config));
-    pipeline.held_rows.set_joins(plan.held_row_joins());
+    pipeline.stages.held_rows.set_joins(plan.held_row_joins());
 }

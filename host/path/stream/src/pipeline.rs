@@ -8,18 +8,13 @@
 
 use crate::clock::Clock;
 use crate::delivery::Delivery;
-use crate::frame_load::FrameLoadReader;
-use crate::markers::ReleaseMarkers;
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
 use crate::stages::Stages;
-use afterbay_batch::frame_log::FrameLog;
-use afterbay_batch::hold::HeldRows;
-use afterbay_batch::ledger::Ledger;
 use afterbay_batch::outbox::FrameToSend;
-use afterbay_batch::{FrameDecoder, Timestamp, failpoint};
-use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
+use afterbay_batch::{Timestamp, failpoint};
+use afterbay_chain::{CatchUpResult, JournalSource, REPLAY_TIME_MAX};
 use afterbay_journal::Background;
 use afterbay_journal::FrameNo;
 use std::time::{Duration, Instant};
@@ -30,13 +25,7 @@ const FRAMES_PER_ROUND: usize = 16;
 /// The stages of one stream.
 pub(crate) struct Pipeline {
     pub(crate) receive: Receive,
-    pub(crate) frame_log: FrameLog,
-    pub(crate) decoder: FrameDecoder,
-    pub(crate) ledger: Ledger,
-    pub(crate) chain: Chain,
-    pub(crate) held_rows: HeldRows,
-    pub(crate) markers: ReleaseMarkers,
-    pub(crate) frame_load: FrameLoadReader,
+    pub(crate) stages: Stages,
     pub(crate) delivery: Delivery,
     pub(crate) pressure: Pressure,
     pub(crate) poison: PoisonDetector,
@@ -56,30 +45,31 @@ impl Pipeline {
             if self.full().is_some() {
                 break;
             }
-            let number = FrameNo(self.frame_log.last_frame().0 + 1);
+            let number = FrameNo(self.stages.frame_log.last_frame().0 + 1);
             let Some(received) = self.receive.next(number, clock) else { break };
-            self.frame_log.persist(received, now);
-            if self.frame_log.unpersisted() == 0 {
+            self.stages.frame_log.persist(received, now);
+            if self.stages.frame_log.unpersisted() == 0 {
                 self.receive.forget_last();
             }
             self.carry(1, now);
         }
         // Frames that waited for a sync of the disk.
         self.carry(FRAMES_PER_ROUND, now);
-        let sends_more = self.delivery.send(&mut self.frame_log.records, &mut self.decoder, now, on_written);
+        let sends_more =
+            self.delivery.send(&mut self.stages.frame_log.records, &mut self.stages.decoder, now, on_written);
         let receives_more = self.receive.has_more() && self.full().is_none();
-        sends_more || self.frame_log.has_next() || receives_more
+        sends_more || self.stages.frame_log.has_next() || receives_more
     }
 
     /// Carries persisted frames through the plugins to the sinks' queues.
     fn carry(&mut self, frames_max: usize, now: Timestamp) {
         for _ in 0..frames_max {
-            let Some(persisted) = self.frame_log.next(now) else { break };
+            let Some(persisted) = self.stages.frame_log.next(now) else { break };
             // Before any verdict. Plugins change between two frames.
-            self.frame_log.records.record_plugins(self.chain.components());
+            self.stages.frame_log.records.record_plugins(self.stages.chain.components());
             let poison = self.poison.enter(persisted.frame());
             let has_taken = self.delivery.has_taken(persisted.frame());
-            let mut stages = self.stages();
+            let stages = &mut self.stages;
             let settled = if stages.markers.is_marker(&persisted) {
                 stages.release(persisted, now)
             } else if let Some(why) = poison {
@@ -91,23 +81,13 @@ impl Pipeline {
                 stages.run(persisted, now)
             };
             self.poison.leave();
-            self.delivery.push(settled, &mut self.frame_log.records);
+            self.delivery.push(settled, &mut self.stages.frame_log.records);
         }
-    }
-
-    /// The stages between the journal and the sinks.
-    fn stages(&mut self) -> Stages<'_> {
-        let Pipeline { frame_log, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
-        let records = &mut frame_log.records;
-        Stages { records, decoder, ledger, chain, held_rows, markers, frame_load }
     }
 
     /// Persists a release marker if held rows are due to be released.
     fn persist_release_marker(&mut self, now: Timestamp) {
-        if self.full().is_none()
-            && let Some(marker) = self.markers.next(&self.held_rows, now)
-        {
-            self.frame_log.persist(marker, now);
+        if self.full().is_none() && self.stages.persist_release_marker(now) {
             self.carry(1, now);
         }
     }
@@ -116,18 +96,18 @@ impl Pipeline {
     /// frames that the kernel still has, and a stop would lose these.
     pub(crate) fn full(&self) -> Option<&'static str> {
         let of_sinks = || if self.receive.is_closing() { None } else { self.delivery.full() };
-        self.frame_log.full().or_else(of_sinks)
+        self.stages.frame_log.full().or_else(of_sinks)
     }
 
     /// Delivers the answers of services to plugins. Returns whether more answers wait.
     pub(crate) fn deliver_answers(&mut self, now: Timestamp) -> bool {
         failpoint::at("answers");
-        self.chain.deliver_answers(&mut self.held_rows, &self.ledger, now)
+        self.stages.deliver_answers(now)
     }
 
     /// Closes the requests that have had no row for this time.
     pub(crate) fn close_abandoned(&mut self, abandon_after: Duration, now: Timestamp) {
-        self.stages().close_abandoned(abandon_after, now);
+        self.stages.close_abandoned(abandon_after, now);
     }
 
     /// Handles an event of the poll.
@@ -142,26 +122,26 @@ impl Pipeline {
     pub(crate) fn tick(&mut self, now: Timestamp) {
         self.receive.socket_mut().tick(now.instant);
         self.delivery.tick(now.instant);
-        self.frame_log.tick(now);
-        self.chain.tick(&self.ledger, now);
-        self.chain.end_lost_holds(&mut self.held_rows);
-        if self.chain.wants_signals() && self.pressure.deadline() <= now.instant {
-            let Pipeline { pressure, frame_log, delivery, ledger, .. } = self;
-            let (snapshot, has_changed) = pressure.snapshot(frame_log, &delivery.sinks, ledger, now.instant);
-            self.chain.set_signals(&snapshot, has_changed, &self.ledger, now);
+        self.stages.frame_log.tick(now);
+        self.stages.tick_chain(now);
+        if self.stages.chain.wants_signals() && self.pressure.deadline() <= now.instant {
+            let Stages { frame_log, ledger, chain, .. } = &mut self.stages;
+            let sinks = &self.delivery.sinks;
+            let (snapshot, has_changed) = self.pressure.snapshot(frame_log, sinks, ledger, now.instant);
+            chain.set_signals(&snapshot, has_changed, ledger, now);
         }
     }
 
     /// The time at which [`Pipeline::tick`] or [`Pipeline::run`] is due.
     pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
-        let pressure = self.chain.wants_signals().then(|| self.pressure.deadline());
+        let pressure = self.stages.chain.wants_signals().then(|| self.pressure.deadline());
         // A pending marker releases the rows that are due.
-        let held_rows = self.held_rows.deadline(now).filter(|_| !self.markers.is_pending());
+        let held_rows = self.stages.held_rows.deadline(now).filter(|_| !self.stages.markers.is_pending());
         let deadlines = [
             self.receive.socket().deadline(),
-            self.frame_log.deadline(),
+            self.stages.frame_log.deadline(),
             self.delivery.deadline(),
-            self.chain.deadline(),
+            self.stages.chain.deadline(),
             pressure,
             held_rows,
         ];
@@ -175,10 +155,10 @@ impl Pipeline {
         background: Background,
         done: impl Fn(CatchUpResult) + Clone + Send + 'static,
     ) {
-        for round in self.chain.take_catch_ups() {
-            let records = &mut self.frame_log.records;
+        for round in self.stages.chain.take_catch_ups() {
+            let records = &mut self.stages.frame_log.records;
             let backlog = if round.reads_journal() { records.backlog_of_live_requests() } else { None };
-            let (through, layouts) = (self.delivery.last_pushed(), self.decoder.layouts().clone());
+            let (through, layouts) = (self.delivery.last_pushed(), self.stages.decoder.layouts().clone());
             let journal =
                 backlog.map(|backlog| JournalSource { time_max: REPLAY_TIME_MAX, backlog, through, layouts });
             if background == Background::Caller {
@@ -195,12 +175,14 @@ impl Pipeline {
     /// Number and bytes of the received frames that a reader has not taken. Without credit, the kernel's word counts for the
     /// reader.
     pub(crate) fn backlog_size(&self) -> (usize, u64) {
-        let (log, delivery) = (self.frame_log.backlog_size(), self.delivery.backlog_size());
+        let (log, delivery) = (self.stages.frame_log.backlog_size(), self.delivery.backlog_size());
         (log.0 + delivery.0, log.1 + delivery.1)
     }
 
     /// Whether the readers have taken everything that was received.
     pub(crate) fn is_drained(&self) -> bool {
-        self.held_rows.is_empty() && self.frame_log.backlog_size().0 == 0 && self.delivery.is_drained()
+        self.stages.held_rows.is_empty()
+            && self.stages.frame_log.backlog_size().0 == 0
+            && self.delivery.is_drained()
     }
 }

@@ -114,7 +114,7 @@ impl Report {
     /// Publishes everything that is new since the last round.
     pub(crate) fn update(&mut self, pipeline: &mut Pipeline, now: Timestamp) {
         self.publish_notices(pipeline, now);
-        let records = &mut pipeline.frame_log.records;
+        let records = &mut pipeline.stages.frame_log.records;
         while let Some(notice) = records.next_notice() {
             self.journal_notice(notice, records.policy.durable_first, now);
         }
@@ -122,12 +122,12 @@ impl Report {
             self.sync_failing = false;
             self.health.clear(&self.sync_key());
         }
-        self.update_live_requests(pipeline.ledger.full(), now);
+        self.update_live_requests(pipeline.stages.ledger.full(), now);
         self.update_counters(pipeline);
         self.update_pause(pipeline, now.instant);
         if now.instant >= self.gauges_at {
             self.gauges_at = now.instant + GAUGES_EVERY;
-            pipeline.chain.publish_gauges(&pipeline.held_rows);
+            pipeline.stages.chain.publish_gauges(&pipeline.stages.held_rows);
             self.update_states(pipeline, now);
         }
     }
@@ -192,9 +192,9 @@ impl Report {
         let stream = &self.telemetry.counters;
         stream.frames_received.set(pipeline.receive.frames);
         stream.bytes_received.set(pipeline.receive.bytes);
-        stream.requests_live.set(pipeline.ledger.live() as u64);
+        stream.requests_live.set(pipeline.stages.ledger.live() as u64);
         stream.senders.set(self.senders.len() as u64);
-        stream.journal_durable_frame.set(pipeline.frame_log.records.durable_frame().0);
+        stream.journal_durable_frame.set(pipeline.stages.frame_log.records.durable_frame().0);
         let (mut forwarded, mut waiting, mut spilled) = (0, (0, 0), (0, 0));
         for (sink, SinkReport { counters, .. }) in pipeline.delivery.sinks.iter().zip(&self.sinks) {
             let socket = sink.sender.socket();

@@ -10,6 +10,7 @@ use crate::hand_over::StreamState;
 use crate::handle::StreamCommand;
 use crate::pipeline::Pipeline;
 use crate::report::Report;
+use crate::stages::Stages;
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HoldTimes;
 use afterbay_batch::{Timestamp, failpoint};
@@ -229,7 +230,7 @@ impl Runner {
 
     /// Does the work of the journal's background thread, for [`Background::Caller`].
     pub(crate) fn tend_journal(&self) {
-        self.pipeline.frame_log.records.tend_journal();
+        self.pipeline.stages.frame_log.records.tend_journal();
     }
 
     /// The work of one turn.
@@ -266,13 +267,13 @@ impl Runner {
         });
         self.is_busy |= has_answers;
         if !self.is_busy {
-            self.pipeline.frame_log.records.flush_when_idle(now.instant, RECORDS_WAIT);
+            self.pipeline.stages.frame_log.records.flush_when_idle(now.instant, RECORDS_WAIT);
         }
         if now.instant >= self.abandon_at {
             self.abandon_at = now.instant + ABANDON_EVERY;
             self.pipeline.close_abandoned(self.abandon_after, now);
         }
-        self.pipeline.ledger.report_restart_gap(now.instant);
+        self.pipeline.stages.ledger.report_restart_gap(now.instant);
         self.report.update(&mut self.pipeline, now);
         if self.is_stopped(now.instant) { TurnEnd::Stop } else { TurnEnd::Continue }
     }
@@ -290,7 +291,8 @@ impl Runner {
                 break;
             }
         }
-        let Pipeline { frame_log, ledger, chain, held_rows, delivery, .. } = &mut self.pipeline;
+        let Pipeline { stages, delivery, .. } = &mut self.pipeline;
+        let Stages { frame_log, ledger, chain, held_rows, .. } = stages;
         let skipped = frame_log.last_skipped();
         let records = &mut frame_log.records;
         if delivery.sinks.iter().any(|sink| sink.outbox.taken_through() < skipped.0) {
@@ -331,9 +333,9 @@ impl Runner {
 
     /// Ends a stream that another process has taken over. Its connections are not shut down: that process has them.
     fn leave(self: Box<Runner>) -> Ended {
-        let Pipeline { mut ledger, receive, .. } = self.pipeline;
+        let Pipeline { mut stages, receive, .. } = self.pipeline;
         receive.leave();
-        ledger.close_restart_gap();
+        stages.ledger.close_restart_gap();
         Ended::default()
     }
 
@@ -344,9 +346,9 @@ impl Runner {
         if !self.pipeline.receive.is_closed() {
             return now >= deadline + CLOSE_MAX;
         }
-        if !self.is_busy && !self.pipeline.chain.has_open_calls() {
+        if !self.is_busy && !self.pipeline.stages.chain.has_open_calls() {
             // Neither a further row nor an answer can release the held ones.
-            self.pipeline.held_rows.end_all(HoldEnd::Stop);
+            self.pipeline.stages.held_rows.end_all(HoldEnd::Stop);
         }
         self.pipeline.is_drained() || now >= deadline
     }
@@ -354,9 +356,11 @@ impl Runner {
     /// Finishes catch-up rounds of new plugin instances, and starts further ones.
     fn run_catch_ups(&mut self, now: Timestamp) {
         while let Ok(result) = self.catch_ups.1.try_recv() {
-            self.change(|it| it.pipeline.chain.finish_catch_up(result, &it.pipeline.ledger, now));
+            self.change(|it| {
+                it.pipeline.stages.chain.finish_catch_up(result, &it.pipeline.stages.ledger, now)
+            });
         }
-        if !self.pipeline.chain.has_catch_ups() {
+        if !self.pipeline.stages.chain.has_catch_ups() {
             return;
         }
         let (results, waker) = (self.catch_ups.0.clone(), self.plan.waker.clone());
@@ -384,10 +388,12 @@ impl Runner {
 
     fn obey(&mut self, command: StreamCommand, now: Timestamp) {
         let engine = self.plan.config.engine;
-        let Pipeline { chain, ledger, frame_log: FrameLog { records, .. }, .. } = &mut self.pipeline;
+        let Stages { chain, ledger, frame_log: FrameLog { records, .. }, .. } = &mut self.pipeline.stages;
         match command {
             StreamCommand::Reload { plugin, result } => {
-                self.change(|it| it.pipeline.chain.reload(&plugin, *result, &it.pipeline.ledger, now));
+                self.change(|it| {
+                    it.pipeline.stages.chain.reload(&plugin, *result, &it.pipeline.stages.ledger, now)
+                });
             }
             StreamCommand::AttributesChanged { id, reply } => {
                 for (rid, request) in ledger.with_id(engine, &id) {
@@ -448,7 +454,7 @@ impl Runner {
 
     fn end(mut self) -> Ended {
         let now = self.clock.now();
-        let Pipeline { receive, frame_log, ledger, delivery, .. } = &mut self.pipeline;
+        let Pipeline { receive, stages: Stages { frame_log, ledger, .. }, delivery, .. } = &mut self.pipeline;
         // Frames whose record a full disk refused are sent if the disk now has room.
         delivery.send_staged(&mut frame_log.records, now);
         let unread_bytes = receive.abandon();
@@ -457,7 +463,7 @@ impl Runner {
         ledger.close_restart_gap();
         let (frames_left, bytes_left) = self.pipeline.backlog_size();
         self.report.end(&mut self.pipeline, now);
-        let journal = self.pipeline.frame_log.records.finish().err().map(|error| error.to_string());
+        let journal = self.pipeline.stages.frame_log.records.finish().err().map(|error| error.to_string());
         Ended { frames_left, bytes_left, unread_bytes, unpersisted, journal }
     }
 }

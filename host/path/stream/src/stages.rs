@@ -1,34 +1,34 @@
-//! The stages between the journal and the sinks: decode ▶ account (ledger) ▶ chain (plugins) ▶ settle (ledger).
+//! The stages between the sockets: persist ▶ decode ▶ account (ledger) ▶ chain (plugins) ▶ settle (ledger).
 //!
 //! A running stream and a [`Trial`](crate::Trial) carry their frames through these stages. They know neither sockets nor sinks.
 
 use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
+use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::Ledger;
-use afterbay_batch::records::Records;
 use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
 use afterbay_chain::Chain;
 use afterbay_events::Name;
 use std::time::Duration;
 
-/// The stages between the journal and the sinks.
-pub(crate) struct Stages<'a> {
-    pub(crate) records: &'a mut Records,
-    pub(crate) decoder: &'a mut FrameDecoder,
-    pub(crate) ledger: &'a mut Ledger,
-    pub(crate) chain: &'a mut Chain,
-    pub(crate) held_rows: &'a mut HeldRows,
-    pub(crate) markers: &'a mut ReleaseMarkers,
-    pub(crate) frame_load: &'a mut FrameLoadReader,
+/// The stages from persist to settle.
+pub(crate) struct Stages {
+    pub(crate) frame_log: FrameLog,
+    pub(crate) decoder: FrameDecoder,
+    pub(crate) ledger: Ledger,
+    pub(crate) chain: Chain,
+    pub(crate) held_rows: HeldRows,
+    pub(crate) markers: ReleaseMarkers,
+    pub(crate) frame_load: FrameLoadReader,
 }
 
-impl Stages<'_> {
+impl Stages {
     /// Settles a frame that every sink has. Nothing is sent again.
     pub(crate) fn recover(&mut self, persisted: Persisted) -> Settled {
         let decoded = self.decoder.decode(persisted);
         self.frame_load.hand_on(&decoded);
-        self.ledger.recover(decoded, self.held_rows, self.records)
+        self.ledger.recover(decoded, &mut self.held_rows, &mut self.frame_log.records)
     }
 
     /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it.
@@ -39,22 +39,22 @@ impl Stages<'_> {
         failpoint::at_frame(decoded.persisted().frame().0);
         let decoded = match (self.refusing_plugin(&decoded), decoded) {
             (Some(plugin), Decoded::Barrier(decoded)) => {
-                return self.ledger.refuse_barrier(decoded, &plugin, self.records);
+                return self.ledger.refuse_barrier(decoded, &plugin, &mut self.frame_log.records);
             }
             (_, decoded) => decoded,
         };
         self.make_room(&decoded, now);
-        let settled = match self.ledger.account(decoded, self.records) {
+        let settled = match self.ledger.account(decoded, &mut self.frame_log.records) {
             Ok(accounted) => {
-                let output = self.chain.run(accounted, self.held_rows, self.ledger, now);
+                let output = self.chain.run(accounted, &mut self.held_rows, &self.ledger, now);
                 self.settle(output, now)
             }
             // A frame without rows for the plugins.
             Err(settled) => settled,
         };
-        let closed = self.ledger.close_departed(self.held_rows, self.records);
+        let closed = self.ledger.close_departed(&mut self.held_rows, &mut self.frame_log.records);
         if !closed.is_empty() {
-            self.chain.close_requests(&closed, self.ledger, now);
+            self.chain.close_requests(&closed, &self.ledger, now);
         }
         settled
     }
@@ -62,8 +62,8 @@ impl Stages<'_> {
     /// Settles what the plugins have decided.
     fn settle(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
         failpoint::at("settle");
-        let settled = self.ledger.settle(output, self.held_rows, self.records);
-        self.chain.restart_after_close(self.ledger, now);
+        let settled = self.ledger.settle(output, &mut self.held_rows, &mut self.frame_log.records);
+        self.chain.restart_after_close(&self.ledger, now);
         settled
     }
 
@@ -71,11 +71,11 @@ impl Stages<'_> {
     pub(crate) fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
         failpoint::at("release");
         if !self.markers.end(&persisted) {
-            return self.ledger.drop_marker(persisted, self.records);
+            return self.ledger.drop_marker(persisted, &mut self.frame_log.records);
         }
-        match self.ledger.release(persisted, self.held_rows, self.records, now.instant) {
+        match self.ledger.release(persisted, &mut self.held_rows, &mut self.frame_log.records, now.instant) {
             Ok((mut output, plugin)) => {
-                self.chain.run_released(&mut output, &plugin, self.held_rows, self.ledger, now);
+                self.chain.run_released(&mut output, &plugin, &mut self.held_rows, &self.ledger, now);
                 self.settle(output, now)
             }
             Err(settled) => settled,
@@ -85,8 +85,8 @@ impl Stages<'_> {
     /// Passes a poison frame without decoding it, or refuses it where a plugin must see every row.
     pub(crate) fn pass_unread(&mut self, persisted: Persisted, why: String) -> Settled {
         match self.chain.refuse_unreadable(1) {
-            Some(plugin) => self.ledger.refuse_poison(persisted, why, &plugin, self.records),
-            None => self.ledger.forward_poison(persisted, why, self.records),
+            Some(plugin) => self.ledger.refuse_poison(persisted, why, &plugin, &mut self.frame_log.records),
+            None => self.ledger.forward_poison(persisted, why, &mut self.frame_log.records),
         }
     }
 
@@ -103,15 +103,33 @@ impl Stages<'_> {
         let Decoded::Batch(decoded) = decoded else { return };
         if self.ledger.lacks_room(decoded.batch()) {
             let (batch, at) = (decoded.batch(), decoded.persisted().at().instant);
-            let closed = self.ledger.make_room(batch, at, self.held_rows, self.records);
-            self.chain.close_requests(&closed, self.ledger, now);
+            let closed = self.ledger.make_room(batch, at, &mut self.held_rows, &mut self.frame_log.records);
+            self.chain.close_requests(&closed, &self.ledger, now);
         }
     }
 
     /// Closes the requests that have had no row for this time.
     pub(crate) fn close_abandoned(&mut self, abandon_after: Duration, now: Timestamp) {
-        let closed = self.ledger.abandon(abandon_after, now.instant, self.held_rows, self.records);
-        self.chain.close_requests(&closed, self.ledger, now);
-        self.chain.restart_after_close(self.ledger, now);
+        let closed =
+            self.ledger.abandon(abandon_after, now.instant, &mut self.held_rows, &mut self.frame_log.records);
+        self.chain.close_requests(&closed, &self.ledger, now);
+        self.chain.restart_after_close(&self.ledger, now);
+    }
+
+    /// Persists a release marker if held rows are due to be released. Returns whether it did.
+    pub(crate) fn persist_release_marker(&mut self, now: Timestamp) -> bool {
+        let marker = self.markers.next(&self.held_rows, now);
+        marker.map(|marker| self.frame_log.persist(marker, now)).is_some()
+    }
+
+    /// Delivers the answers of services to plugins. Returns whether more answers wait.
+    pub(crate) fn deliver_answers(&mut self, now: Timestamp) -> bool {
+        self.chain.deliver_answers(&mut self.held_rows, &self.ledger, now)
+    }
+
+    /// Does what is due for the plugins.
+    pub(crate) fn tick_chain(&mut self, now: Timestamp) {
+        self.chain.tick(&self.ledger, now);
+        self.chain.end_lost_holds(&mut self.held_rows);
     }
 }

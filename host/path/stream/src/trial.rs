@@ -66,13 +66,7 @@ pub struct TrialPlugin {
 
 /// A stream off the path.
 pub struct Trial {
-    frame_log: FrameLog,
-    decoder: FrameDecoder,
-    ledger: Ledger,
-    chain: Chain,
-    held_rows: HeldRows,
-    markers: ReleaseMarkers,
-    frame_load: FrameLoadReader,
+    stages: Stages,
     clock: RecordedClock,
     abandon_after: Duration,
     abandon_at: Instant,
@@ -137,7 +131,7 @@ impl Trial {
         let chain_calls = ChainCalls::new(calls.clone(), Arc::new(|| ()));
         let outputs = ChainTelemetry { stream: telemetry, metrics: metrics.clone(), health };
         let chain = Chain::start(plugins, attributes, chain_calls, outputs, None, &ledger, begun);
-        Ok(Trial {
+        let stages = Stages {
             frame_log: FrameLog::new(records, &recovered),
             decoder: FrameDecoder::new(layouts),
             ledger,
@@ -145,6 +139,9 @@ impl Trial {
             held_rows: HeldRows::new(held_row_joins(&sinks)),
             markers: ReleaseMarkers::new(recovered.last_frame),
             frame_load: FrameLoadReader::default(),
+        };
+        Ok(Trial {
+            stages,
             clock: RecordedClock { begun, now: begun },
             abandon_after,
             abandon_at: begun.instant + ABANDON_EVERY,
@@ -155,29 +152,23 @@ impl Trial {
         })
     }
 
-    fn stages(&mut self) -> Stages<'_> {
-        let Trial { frame_log, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
-        let records = &mut frame_log.records;
-        Stages { records, decoder, ledger, chain, held_rows, markers, frame_load }
-    }
-
     /// Does what is due before this time, then carries a frame that was received at this time. Returns the frame's number in
     /// the trial, which counts release markers, too.
     pub fn frame(&mut self, bytes: Bytes, received_unix_ns: u64) -> FrameNo {
         let at = self.clock.at(received_unix_ns);
         self.advance(at.instant);
         self.clock.now = at;
-        self.frame_log.persist(Received { bytes, at }, at);
-        let frame = self.frame_log.last_frame();
+        self.stages.frame_log.persist(Received { bytes, at }, at);
+        let frame = self.stages.frame_log.last_frame();
         self.carry(at);
         frame
     }
 
     /// Makes the next row of this rid the request's last, as an operator's abort does. Does nothing if no request has the rid.
     pub fn abort(&mut self, rid: &str) {
-        let Some(live) = self.ledger.request_status(rid).live else { return };
+        let Some(live) = self.stages.ledger.request_status(rid).live else { return };
         for step in [OperatorAbort::Expected, OperatorAbort::Due] {
-            self.ledger.set_operator_abort(rid, live.number, step, &mut self.frame_log.records);
+            self.stages.ledger.set_operator_abort(rid, live.number, step, &mut self.stages.frame_log.records);
         }
     }
 
@@ -186,7 +177,7 @@ impl Trial {
         while let Some(due) = self.held_rows_deadline() {
             self.work(due);
         }
-        self.held_rows.end_all(HoldEnd::Stop);
+        self.stages.held_rows.end_all(HoldEnd::Stop);
         let now = self.clock.now;
         while self.release(now) {}
     }
@@ -199,13 +190,13 @@ impl Trial {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let deadlines = [self.chain.deadline(), self.held_rows_deadline(), Some(self.abandon_at)];
+        let deadlines = [self.stages.chain.deadline(), self.held_rows_deadline(), Some(self.abandon_at)];
         deadlines.into_iter().flatten().min()
     }
 
     /// In a stream, rows that may leave at once do so after the frames that have arrived. A trial does not know how many these were.
     fn held_rows_deadline(&self) -> Option<Instant> {
-        self.held_rows.deadline(self.clock.now.instant + config::bounds::PLUGIN_HOLD.1)
+        self.stages.held_rows.deadline(self.clock.now.instant + config::bounds::PLUGIN_HOLD.1)
     }
 
     /// One turn of a stream without a new frame.
@@ -213,28 +204,26 @@ impl Trial {
         // A deadline in the past must not stop the time.
         let now = self.clock.at_instant(due.max(self.clock.now.instant + Duration::from_nanos(1)));
         self.clock.now = now;
-        self.chain.tick(&self.ledger, now);
-        self.chain.end_lost_holds(&mut self.held_rows);
+        self.stages.tick_chain(now);
         self.deliver_answers(now);
         self.release(now);
         if now.instant >= self.abandon_at {
             self.abandon_at = now.instant + ABANDON_EVERY;
             let abandon_after = self.abandon_after;
-            self.stages().close_abandoned(abandon_after, now);
+            self.stages.close_abandoned(abandon_after, now);
         }
     }
 
     /// Releases the held rows that are due, if there are any.
     fn release(&mut self, now: Timestamp) -> bool {
-        let Some(marker) = self.markers.next(&self.held_rows, now) else { return false };
-        self.frame_log.persist(marker, now);
+        let is_due = self.stages.persist_release_marker(now);
         self.carry(now);
-        true
+        is_due
     }
 
     fn carry(&mut self, now: Timestamp) {
-        while let Some(persisted) = self.frame_log.next(now) {
-            let mut stages = self.stages();
+        while let Some(persisted) = self.stages.frame_log.next(now) {
+            let stages = &mut self.stages;
             // The settled frame goes to no sink.
             let _settled = match stages.markers.is_marker(&persisted) {
                 true => stages.release(persisted, now),
@@ -247,7 +236,7 @@ impl Trial {
     /// Delivers the outcomes of calls that cannot be made. A plugin may make another such call for each outcome.
     fn deliver_answers(&mut self, now: Timestamp) {
         for _ in 0..ANSWER_ROUNDS {
-            if !self.chain.deliver_answers(&mut self.held_rows, &self.ledger, now) {
+            if !self.stages.deliver_answers(now) {
                 return;
             }
         }
@@ -255,7 +244,7 @@ impl Trial {
 
     /// Takes the records since the last call: outcomes of frames, and ends of requests.
     pub fn take_records(&mut self) -> Vec<RecordCopy> {
-        self.frame_log.records.take_copies()
+        self.stages.frame_log.records.take_copies()
     }
 
     /// Takes the events since the last call.
@@ -272,7 +261,7 @@ impl Trial {
 
     /// Whether a plugin reads the signals, which a trial does not have.
     pub fn wants_signals(&self) -> bool {
-        self.chain.wants_signals()
+        self.stages.chain.wants_signals()
     }
 
     /// The plugins, in the order of the chain.
@@ -281,6 +270,6 @@ impl Trial {
             counters: self.metrics.plugin(&self.stream, &status.plugin),
             status,
         };
-        self.chain.statuses().into_iter().map(plugin).collect()
+        self.stages.chain.statuses().into_iter().map(plugin).collect()
     }
 }

@@ -6,6 +6,7 @@ use crate::pipeline::Pipeline;
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
+use crate::stages::Stages;
 use afterbay_batch::hold::HoldTimes;
 use afterbay_batch::ledger::UpstreamAborts;
 use afterbay_chain::Chain;
@@ -36,18 +37,8 @@ pub(crate) struct Rescued {
 /// Takes the pipeline apart after a panic with this message, or after a hand-over that failed. After a panic, the journal's
 /// writer writes its buffered records when dropped.
 pub(crate) fn rescue(pipeline: Pipeline, panic: Option<&str>, holds: Option<Vec<HoldTimes>>) -> Rescued {
-    let Pipeline {
-        receive,
-        frame_log,
-        decoder,
-        mut ledger,
-        chain,
-        delivery,
-        pressure,
-        frame_load,
-        poison,
-        ..
-    } = pipeline;
+    let Pipeline { receive, stages, delivery, pressure, poison } = pipeline;
+    let Stages { frame_log, decoder, mut ledger, chain, frame_load, .. } = stages;
     // The writer's end may panic, too. The records that it held are then lost.
     let _ended = catch_unwind(AssertUnwindSafe(|| drop(frame_log)));
     // The rebuilt ledger does not know what this one has seen since the start.
