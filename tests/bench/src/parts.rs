@@ -1,7 +1,7 @@
 //! The cost per row of single parts in this process, beside the cost of decoding the same frames.
 
-use afterbay_batch::Joins;
-use afterbay_batch::outbox::{Content, Frame, Options, Outbox, When};
+use afterbay_batch::outbox::{Frame, Options, Outbox, When};
+use afterbay_batch::{Content, Joins};
 use afterbay_cost::traffic::Traffic;
 use afterbay_scheduler::signals::LoadHandle;
 use afterbay_wire::{Batch, BatchPart, DecodedFrame, decode};

@@ -37,6 +37,7 @@ mod decoded;
 mod tokens;
 mod accounted;
 mod decision;
+mod content;
 mod held;
 mod joins;
 mod verdicts;
@@ -45,6 +46,7 @@ mod routing;
 mod settled;
 
 pub use accounted::{Accounted, AnyRow, Row};
+pub use content::Content;
 pub use decision::{Decision, Destination, RowContent, aborted, not_judged};
 pub use decoded::{Decoded, DecodedBarrier, DecodedBatch, FrameDecoder};
 pub use held::{HeldRow, ReleasedRow, hold_end_words};

@@ -24,6 +24,6 @@ mod sent;
 
 mod queue;
 
-pub use frame::{Content, Frame, FrameToSend};
+pub use frame::{Frame, FrameToSend};
 pub use options::{Options, When};
 pub use queue::{Outbox, Totals};

@@ -1,6 +1,7 @@
 //! A batch after the plugin chain, with a decision per row.
 
 use crate::accounted::{Accounted, Row};
+use crate::content::Content;
 use crate::decision::{Decision, Destination, RowContent, aborted};
 use crate::held::{HeldRow, ReleasedRow};
 use crate::settled::{BatchChange, Settled, SettledContent};
@@ -165,7 +166,7 @@ impl ChainOutput {
             }
         };
         let batch = if may_begin { batch } else { batch.without_first_rows() };
-        let alone = !batch.has_text_rids();
-        (Settled { persisted, content: SettledContent::Rows { alone, batch, requests, redirected } }, rows)
+        let content = Content::Rows { batch, requests };
+        (Settled { persisted, content: SettledContent { content, to_all: false, redirected } }, rows)
     }
 }

@@ -1,9 +1,9 @@
 //! A frame once the ledger has recorded its outcome: only the router and the sinks are left.
 
+use crate::content::Content;
 use crate::decision::Destination;
 use crate::persisted::Persisted;
 use afterbay_wire::{Barrier, BarrierKind, Batch};
-use bytes::Bytes;
 
 /// A frame with the content that is sent for it.
 pub struct Settled {
@@ -13,13 +13,13 @@ pub struct Settled {
 
 impl Settled {
     /// Settles a frame that was not decoded: a release marker, or a poison frame (each try to handle it panics).
-    pub fn undecoded(persisted: Persisted, content: SettledContent) -> Settled {
-        Settled { persisted, content }
+    pub fn undecoded(persisted: Persisted, content: Content) -> Settled {
+        Settled { persisted, content: content.into() }
     }
 
     /// The same frame with nothing to send, because every sink has the frame.
     pub fn without_content(self) -> Settled {
-        Settled { content: SettledContent::Nothing, ..self }
+        Settled { content: Content::Nothing.into(), ..self }
     }
 
     /// The frame, and the content to send.
@@ -28,57 +28,42 @@ impl Settled {
     }
 }
 
-/// The content that is sent for a frame.
-pub enum SettledContent {
-    /// No bytes.
-    Nothing,
-    /// A message without rows that can be read.
-    Whole {
-        /// The message.
-        bytes: Bytes,
-        /// Whether readers count the message as one frame with rows.
-        counted: bool,
-        /// Whether every reader gets the message. Otherwise only the first reader does.
-        to_all: bool,
-    },
-    /// A message without rows that other messages may overtake: an engine's statistics. The first reader gets it.
-    Aside {
-        /// The message.
-        bytes: Bytes,
-    },
-    /// Rows.
-    Rows {
-        /// The rows.
-        batch: Batch,
-        /// The request's number for each row; 0 if the number is not known.
-        requests: Box<[u64]>,
-        /// Whether the batch is not joined with others: each row has all ids so far, or the requests are not known.
-        alone: bool,
-        /// The rows that are not sent to their reader, ascending.
-        redirected: Vec<(u32, Destination)>,
-    },
+/// The content that is sent for a frame, and the readers that get it.
+pub struct SettledContent {
+    /// The content. Its rows go to the readers of their requests, and other content to the first reader.
+    pub content: Content,
+    /// Whether every reader gets content without rows.
+    pub to_all: bool,
+    /// The rows that are not sent to their reader, ascending.
+    pub redirected: Vec<(u32, Destination)>,
+}
+
+impl From<Content> for SettledContent {
+    /// For the usual readers.
+    fn from(content: Content) -> SettledContent {
+        SettledContent { content, to_all: false, redirected: Vec::new() }
+    }
 }
 
 impl SettledContent {
     /// Sends what a frame says besides its rows, all of which plugins dropped. Not every frame says more.
     pub fn without_rows(batch: &Batch) -> SettledContent {
-        match batch.without_rows() {
-            Some(bytes) => SettledContent::Whole { bytes, counted: true, to_all: false },
-            None => SettledContent::Nothing,
-        }
+        let bytes = batch.without_rows();
+        bytes.map_or(Content::Nothing, |bytes| Content::undecoded(bytes, true)).into()
     }
 
     /// Sends the barrier unchanged.
     pub fn from_barrier(barrier: &Barrier) -> SettledContent {
         if barrier.is_of_connector() {
-            return SettledContent::Nothing;
+            return Content::Nothing.into();
         }
         if barrier.may_be_overtaken() {
-            return SettledContent::Aside { bytes: barrier.bytes().clone() };
+            return Content::Aside { bytes: barrier.bytes().clone() }.into();
         }
         // A message that cannot be read may contain rows: a second reader would send these rows twice.
         let to_all = !matches!(barrier.kind, BarrierKind::NotUnderstood { .. });
-        SettledContent::Whole { bytes: barrier.bytes().clone(), counted: barrier.counted(), to_all }
+        let content = Content::undecoded(barrier.bytes().clone(), barrier.counted());
+        SettledContent { content, to_all, redirected: Vec::new() }
     }
 }
 

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_batch::outbox::{Content, Frame, Options, Outbox, When};
-use afterbay_batch::{JoinEnds, Joins, SingleRows};
+use afterbay_batch::outbox::{Frame, Options, Outbox, When};
+use afterbay_batch::{Content, JoinEnds, Joins, SingleRows};
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, DecodedFrame, Decoder, Layouts};
 use bytes::Bytes;

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use afterbay_batch::frame_log::FrameLog;
-use afterbay_batch::outbox::{Content, Options, When};
+use afterbay_batch::outbox::{Options, When};
 use afterbay_batch::records::{JournalPolicy, Records};
-use afterbay_batch::{Joins, Received};
+use afterbay_batch::{Content, Joins, Received};
 use afterbay_config::OnError;
 use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
 use afterbay_journal::{FrameNo, JournalDirectory, JournalOptions, SendRoom, SinkContent, bounds};

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_batch::outbox::Content;
-use afterbay_batch::{Destination, RoutingTable, SettledContent, SinkTarget};
+use afterbay_batch::{Content, Destination, RoutingTable, SettledContent, SinkTarget};
 use afterbay_config::Takes;
 use afterbay_events::event::{BatchUnsplit, RowsNotSkipped};
 use afterbay_events::{Events, Health, Metrics, Recorder, StreamTelemetry};
@@ -60,8 +59,8 @@ fn rows_of(rows: &[(&str, u64)]) -> Got {
     Got::Rows(rows.iter().map(|(rid, number)| ((*rid).to_owned(), *number)).collect())
 }
 
-fn route(router: &mut Router, sinks: usize, content: impl Fn() -> SettledContent) -> Vec<Got> {
-    let got = (0..sinks).map(|sink| match router.content_for(FrameNo(3), content(), sink) {
+fn route<C: Into<SettledContent>>(router: &mut Router, sinks: usize, content: impl Fn() -> C) -> Vec<Got> {
+    let got = (0..sinks).map(|sink| match router.content_for(FrameNo(3), content().into(), sink) {
         Content::Nothing => Got::Nothing,
         Content::Whole { counted, rows, .. } => Got::Whole { counted, rows },
         Content::Aside { .. } => Got::Aside,
@@ -79,10 +78,12 @@ fn route_rows(
     batch: &Batch,
     redirected: &[(u32, Destination)],
 ) -> Vec<Got> {
-    route(router, sinks, || SettledContent::Rows {
-        batch: decoded(batch.bytes().clone()),
-        requests: (1..=u64::from(batch.rows())).collect(),
-        alone: false,
+    route(router, sinks, || SettledContent {
+        content: Content::Rows {
+            batch: decoded(batch.bytes().clone()),
+            requests: (1..=u64::from(batch.rows())).collect(),
+        },
+        to_all: false,
         redirected: redirected.to_vec(),
     })
 }
@@ -120,28 +121,25 @@ fn a_tokenizer_with_a_sink_gets_its_own_rows_and_other_rows_go_to_the_reader() {
 fn a_message_without_rows_goes_to_all_readers_and_one_that_cannot_be_read_to_the_first() {
     let sinks = [("apart", Takes::Routed), ("one", Takes::Share), ("two", Takes::Share)];
     let (mut router, _) = router(&sinks);
-    let whole =
-        |counted, to_all| move || SettledContent::Whole { bytes: Bytes::from_static(b"?"), counted, to_all };
+    let whole = |counted, to_all| {
+        let content = move || Content::undecoded(Bytes::from_static(b"?"), counted);
+        move || SettledContent { to_all, ..content().into() }
+    };
     let control = || Got::Whole { counted: false, rows: 0 };
     assert_eq!(route(&mut router, 3, whole(false, true)), [Got::Nothing, control(), control()]);
     let unread = Got::Whole { counted: true, rows: 1 };
     assert_eq!(route(&mut router, 3, whole(true, false)), [Got::Nothing, unread, Got::Nothing]);
-    assert_eq!(route(&mut router, 3, || SettledContent::Nothing), [Got::Nothing, Got::Nothing, Got::Nothing]);
+    assert_eq!(route(&mut router, 3, || Content::Nothing), [Got::Nothing, Got::Nothing, Got::Nothing]);
     // Statistics are counted once.
-    let aside = || SettledContent::Aside { bytes: Bytes::from_static(b"?") };
+    let aside = || Content::Aside { bytes: Bytes::from_static(b"?") };
     assert_eq!(route(&mut router, 3, aside), [Got::Nothing, Got::Aside, Got::Nothing]);
     // The only sink of a stream gets everything.
     let (mut router, _) = self::router(&[("only", Takes::Share)]);
     assert_eq!(route(&mut router, 1, whole(true, false)), [Got::Whole { counted: true, rows: 1 }]);
     assert_eq!(route(&mut router, 1, aside), [Got::Aside]);
-    assert_eq!(route(&mut router, 1, || SettledContent::Nothing), [Got::Nothing]);
+    assert_eq!(route(&mut router, 1, || Content::Nothing), [Got::Nothing]);
     let two = batch(BatchKind::TokenId, vec![row("a"), row("b")]);
     assert_eq!(route_rows(&mut router, 1, &two, &[]), [rows_of(&[("a", 1), ("b", 2)])]);
-    let alone = || {
-        let (batch, requests) = (decoded(two.bytes().clone()), vec![1, 2].into());
-        SettledContent::Rows { batch, requests, alone: true, redirected: Vec::new() }
-    };
-    assert_eq!(route(&mut router, 1, alone), [Got::Whole { counted: true, rows: 2 }], "it is not joined");
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use afterbay_journal::{FrameNo, SinkContent};
-use afterbay_wire::Batch;
 use bytes::Bytes;
 
+use crate::Content;
 use crate::outbox::sent::FrameIndex;
 
 /// A frame to push.
@@ -17,49 +17,6 @@ pub struct Frame {
     pub at: Instant,
     /// The content.
     pub content: Content,
-}
-
-/// The content of a frame.
-#[derive(Debug)]
-pub enum Content {
-    /// No content: plugins removed every row.
-    Nothing,
-    /// Bytes that keep their position: no other frame overtakes them.
-    Whole {
-        /// The frame.
-        bytes: Bytes,
-        /// Whether the reader counts the frame.
-        counted: bool,
-        /// The number of rows in it, for [`Totals::rows_sent`](crate::outbox::Totals::rows_sent). 0 for a frame without rows.
-        rows: u32,
-        /// The number of rows that are the first of their requests.
-        first_rows: u32,
-    },
-    /// A frame without rows that other frames may overtake, and that may overtake them: an engine's statistics. The reader
-    /// counts it.
-    Aside {
-        /// The frame.
-        bytes: Bytes,
-    },
-    /// Rows that may be joined with other rows of their requests.
-    Rows {
-        /// The rows.
-        batch: Batch,
-        /// The number of each row's request, as given back in [`FrameToSend::content`].
-        requests: Box<[u64]>,
-    },
-}
-
-impl Content {
-    /// Rows that are sent together, unchanged.
-    pub fn whole(batch: &Batch) -> Content {
-        Content::Whole {
-            bytes: batch.bytes().clone(),
-            counted: true,
-            rows: batch.rows(),
-            first_rows: batch.first_rows(),
-        }
-    }
 }
 
 /// A frame for the sink.

@@ -7,9 +7,10 @@ use afterbay_journal::SinkContent;
 use afterbay_wire::{Batch, BatchKind};
 use bytes::Bytes;
 
+use crate::Content;
 use crate::joins::{JoinEnds, Joins, SingleRows};
 use crate::outbox::calls::ToolCalls;
-use crate::outbox::frame::{Content, Frame, FrameToSend};
+use crate::outbox::frame::{Frame, FrameToSend};
 use crate::outbox::lane::{FrameSize, Lane, WaitingFrame};
 use crate::outbox::options::{Options, When};
 use crate::outbox::sent::Outstanding;
@@ -105,7 +106,7 @@ impl Outbox {
     pub fn push(&mut self, frame: Frame) {
         let Frame { number, at, content } = frame;
         let content = match content {
-            Content::Rows { batch, .. } if !self.joins(&batch) => Content::whole(&batch),
+            Content::Rows { batch, requests } if !self.joins(&batch, &requests) => Content::whole(&batch),
             content => content,
         };
         match content {
@@ -155,13 +156,15 @@ impl Outbox {
         self.push(frame);
     }
 
-    fn joins(&self, batch: &Batch) -> bool {
+    fn joins(&self, batch: &Batch, requests: &[u64]) -> bool {
         let is_text = batch.kind() == BatchKind::Str;
         let is_allowed = match self.options.joins.ends {
             JoinEnds::Nowhere => is_text,
             _ => batch.kind() != BatchKind::Embedding,
         };
+        let is_known = batch.has_text_rids() && requests.first() != Some(&0);
         is_allowed
+            && is_known
             && self.options.when != When::Never
             && !matches!(self.options.joins.single, SingleRows::All)
     }

@@ -187,7 +187,7 @@ fn a_batch_that_nobody_changes_leaves_as_the_bytes_that_arrived() {
     let output = stream.account(vec![row("a", &[1], 1), last("b", &[2], 1)]);
     let received = output.accounted().batch().bytes().clone();
     let (_, content) = stream.settle(output).into_parts();
-    let afterbay_batch::SettledContent::Rows { batch, .. } = content else { panic!("rows") };
+    let afterbay_batch::Content::Rows { batch, .. } = content.content else { panic!("rows") };
     assert_eq!(*batch.bytes(), received);
     assert_eq!(stream.counters().frames_rewritten.get(), 0);
 }

@@ -2,7 +2,7 @@
 
 use crate::frames;
 use crate::stream::{Decide, PLUGIN, Stream, row, sent_rows};
-use afterbay_batch::{ChainOutput, Decoded, SettledContent, not_judged};
+use afterbay_batch::{ChainOutput, Content, Decoded, SettledContent, not_judged};
 use afterbay_events::Barrier;
 use afterbay_events::event::{FrameNotUnderstood, RequestFinishedEarly, VerdictFailed};
 use afterbay_journal::{Passage, Verdict};
@@ -35,9 +35,8 @@ fn pass(stream: &mut Stream, bytes: &'static [u8]) -> (Bytes, bool, bool) {
     let decoded = stream.receive(Bytes::from_static(bytes));
     let (ledger, records) = stream.both();
     let Err(settled) = ledger.account(decoded, records) else { panic!("rows") };
-    let (_, SettledContent::Whole { bytes, counted, to_all }) = settled.into_parts() else {
-        panic!("no frame")
-    };
+    let (_, SettledContent { content, to_all, .. }) = settled.into_parts();
+    let Content::Whole { bytes, counted, .. } = content else { panic!("no frame") };
     (bytes, counted, to_all)
 }
 
@@ -68,7 +67,7 @@ fn refuse(stream: &mut Stream, bytes: Bytes) -> SettledContent {
 #[test]
 fn a_frame_that_a_guard_cannot_judge_is_dropped() {
     let mut stream = Stream::new();
-    assert!(matches!(refuse(&mut stream, Bytes::from_static(GARBAGE)), SettledContent::Nothing));
+    assert!(matches!(refuse(&mut stream, Bytes::from_static(GARBAGE)).content, Content::Nothing));
     assert_eq!(stream.outcomes()[0].passage, Passage::Dropped);
     assert_eq!((barrier(&stream, Barrier::Refused), barrier(&stream, Barrier::NotUnderstood)), (1, 0));
     let event = stream.recorder.of::<FrameNotUnderstood>().pop().unwrap();
@@ -80,10 +79,12 @@ fn a_frame_that_names_its_requests_and_that_a_guard_cannot_judge_ends_these_requ
     let mut stream = Stream::with(Vec::new(), true);
     stream.pass(vec![row("known", &[1], 1), row("other", &[1], 1)]);
     let content = refuse(&mut stream, named(&["known", "new"]));
-    let SettledContent::Rows { batch, requests, alone, redirected } = content else { panic!("rows") };
+    let SettledContent { content: Content::Rows { batch, requests }, redirected, .. } = content else {
+        panic!("rows")
+    };
     let ends =
         |batch: &Batch| batch.rids().map(str::to_owned).zip(batch.finishes()).collect::<Vec<_>>().len();
-    assert_eq!((ends(&batch), requests.len(), alone, redirected.len()), (2, 2, false, 0));
+    assert_eq!((ends(&batch), requests.len(), redirected.len()), (2, 2, 0));
     assert!((0..2).all(|row| matches!(batch.finish(row), Finish::Abort) && batch.tokens(row) == 0));
     assert!(barrier(&stream, Barrier::Refused) == 1 && stream.counters().frames_rewritten.get() == 1);
     let outcome = stream.outcomes().pop().unwrap();
@@ -114,12 +115,13 @@ fn a_poison_frame_passes_or_is_dropped_as_the_guards_of_the_chain_want() {
     let frame = persisted(&mut stream);
     let (ledger, records) = stream.both();
     let settled = ledger.forward_poison(frame, "panicked twice".to_owned(), records);
-    let SettledContent::Whole { counted, to_all, .. } = settled.into_parts().1 else { panic!("no frame") };
+    let SettledContent { content, to_all, .. } = settled.into_parts().1;
+    let Content::Whole { counted, .. } = content else { panic!("no frame") };
     assert_eq!((counted, to_all), (true, false));
     let frame = persisted(&mut stream);
     let (ledger, records) = stream.both();
     let settled = ledger.refuse_poison(frame, "panicked twice".to_owned(), &PLUGIN.into(), records);
-    assert!(matches!(settled.into_parts().1, SettledContent::Nothing));
+    assert!(matches!(settled.into_parts().1.content, Content::Nothing));
     let passages: Vec<_> = stream.outcomes().into_iter().map(|outcome| outcome.passage).collect();
     assert_eq!(passages, [Passage::NotUnderstood("panicked twice".into()), Passage::Dropped]);
     assert_eq!((barrier(&stream, Barrier::NotUnderstood), barrier(&stream, Barrier::Refused)), (1, 1));
@@ -136,7 +138,7 @@ fn a_batch_that_cannot_be_written_as_decided_passes_as_it_arrived_and_the_plugin
         stream.apply(&mut output, row, &Decide::Drop);
     }
     let (_, content) = stream.settle(output).into_parts();
-    let SettledContent::Rows { batch, requests, .. } = content else { panic!("rows") };
+    let Content::Rows { batch, requests } = content.content else { panic!("rows") };
     assert_eq!((batch.bytes(), requests.len()), (&received, 3));
     let [failed] = &stream.recorder.of::<VerdictFailed>()[..] else { panic!("one event for both rows") };
     assert_eq!((failed.plugin.as_str(), failed.frame), (PLUGIN, 1));
@@ -167,7 +169,7 @@ fn a_batch_that_cannot_be_written_and_that_a_guard_judged_ends_all_its_requests(
     let (_, mut output) = account(&mut stream, unwritable(2));
     output.decide();
     output.guard = Some(PLUGIN.into());
-    assert!(matches!(stream.settle(output).into_parts().1, SettledContent::Nothing));
+    assert!(matches!(stream.settle(output).into_parts().1.content, Content::Nothing));
     assert_eq!(stream.counters().rows_swallowed.get(), 3);
 }
 

@@ -1,7 +1,7 @@
 //! Requests over a start: lost tokens, sinks, and rows that go to another sink than their reader.
 
 use crate::stream::{Decide, PLUGIN, Stream, last, record, row, sent_rows};
-use afterbay_batch::{Destination, SettledContent};
+use afterbay_batch::Destination;
 use afterbay_config::Takes;
 use afterbay_events::HoldEnd;
 use afterbay_events::event::{FramesMissing, RequestGap, RequestImbalance, VerdictFailed};
@@ -107,7 +107,7 @@ fn route_as(
 
 fn redirected(stream: &mut Stream, output: afterbay_batch::ChainOutput) -> Vec<(u32, Destination)> {
     let (_, content) = stream.settle(output).into_parts();
-    let SettledContent::Rows { redirected, .. } = content else { panic!("rows") };
+    let redirected = content.redirected;
     redirected
 }
 

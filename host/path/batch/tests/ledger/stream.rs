@@ -5,8 +5,8 @@ use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, RestartGap, UpstreamAborts};
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{
-    ChainOutput, Decoded, FrameDecoder, HeldRow, JoinEnds, Persisted, Received, ReleasedRow, RoutingTable,
-    RowContent, Settled, SettledContent, SinkTarget, Timestamp,
+    ChainOutput, Content, Decoded, FrameDecoder, HeldRow, JoinEnds, Persisted, Received, ReleasedRow,
+    RoutingTable, RowContent, Settled, SinkTarget, Timestamp,
 };
 use afterbay_config::{OnError, Takes};
 use afterbay_events::{Events, Health, HoldEnd, Metrics, Recorder, StreamCounters, StreamTelemetry};
@@ -67,7 +67,7 @@ pub struct SentRow {
 
 pub fn sent_rows(settled: Settled) -> Vec<SentRow> {
     let (_, content) = settled.into_parts();
-    let SettledContent::Rows { batch, requests, .. } = content else { return Vec::new() };
+    let Content::Rows { batch, requests } = content.content else { return Vec::new() };
     assert_eq!(requests.len(), batch.rows() as usize);
     rows_of(&batch).into_iter().zip(requests).map(|(row, request)| SentRow { request, ..row }).collect()
 }

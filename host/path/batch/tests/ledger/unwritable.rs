@@ -2,7 +2,7 @@
 
 use crate::frames;
 use crate::stream::{Decide, PLUGIN, SentRow, Stream, last, record, row, sent_rows};
-use afterbay_batch::{ChainOutput, ReleasedRow, SettledContent};
+use afterbay_batch::{ChainOutput, Content, ReleasedRow};
 use afterbay_events::HoldEnd;
 use afterbay_journal::{Passage, Verdict};
 use afterbay_wire::BatchKind;
@@ -111,7 +111,7 @@ fn a_batch_whose_only_change_is_impossible_leaves_as_the_bytes_that_arrived() {
     // An embedding has no tokens to replace.
     stream.apply(&mut output, 0, &Decide::Replace(vec![1]));
     let (_, content) = stream.settle(output).into_parts();
-    let SettledContent::Rows { batch, .. } = content else { panic!("rows") };
+    let Content::Rows { batch, .. } = content.content else { panic!("rows") };
     assert_eq!(*batch.bytes(), received);
     assert_eq!(stream.outcomes()[0].passage, Passage::Unchanged);
     assert_eq!(stream.counters().frames_rewritten.get(), 0);

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{batch_of, content, source_of};
-use afterbay_batch::JoinEnds;
-use afterbay_batch::outbox::{Content, Frame, FrameToSend, Options, Outbox, When};
+use afterbay_batch::outbox::{Frame, FrameToSend, Options, Outbox, When};
+use afterbay_batch::{Content, JoinEnds};
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use bytes::Bytes;
@@ -176,4 +176,20 @@ fn a_request_that_was_sent_waits_behind_the_others_again() {
     assert_eq!(next(&mut outbox), "a", "its first token");
     outbox.push(ids(3, now, vec![row("a", 2)]));
     assert_eq!([next(&mut outbox), next(&mut outbox), next(&mut outbox)], ["b", "c", "a"]);
+}
+
+#[test]
+fn rows_whose_requests_are_not_known_are_sent_as_their_frame() {
+    let now = Instant::now();
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere), 0, 0);
+    for number in [1, 2] {
+        let Content::Rows { batch, .. } = ids(number, now, vec![row("a", number), row("b", number)]).content
+        else {
+            panic!("rows")
+        };
+        let content = Content::Rows { batch, requests: vec![0, 0].into() };
+        outbox.push(Frame { number, at: now, content });
+    }
+    let sent = std::iter::from_fn(|| outbox.next(true, now));
+    assert_eq!(sent.map(|sent| source_of(&sent)).collect::<Vec<_>>(), [Some(1), Some(2)]);
 }

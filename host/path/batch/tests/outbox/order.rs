@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::support::{Numbers, batch_of, bytes, content, options, rows_of, source_of};
-use afterbay_batch::JoinEnds;
-use afterbay_batch::outbox::{Content, Frame, FrameToSend, Options, Outbox, When};
+use afterbay_batch::outbox::{Frame, FrameToSend, Options, Outbox, When};
+use afterbay_batch::{Content, JoinEnds};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, BatchPart, DecodedFrame, Finish, Layouts, decode};
 use bytes::Bytes;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::support::{Numbers, batch_of, bytes, options, rows_of, source_of};
-use afterbay_batch::JoinEnds;
-use afterbay_batch::outbox::{Content, Frame, FrameToSend, Options, Outbox, Totals, When};
+use afterbay_batch::outbox::{Frame, FrameToSend, Options, Outbox, Totals, When};
+use afterbay_batch::{Content, JoinEnds};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, DecodedFrame, Finish, Layouts, Matched, decode};
 use bytes::Bytes;

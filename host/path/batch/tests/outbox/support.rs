@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use afterbay_batch::JoinEnds;
-use afterbay_batch::outbox::{Content, FrameToSend, Options, When};
+use afterbay_batch::outbox::{FrameToSend, Options, When};
+use afterbay_batch::{Content, JoinEnds};
 use afterbay_journal::{FrameNo, SinkContent};
 use afterbay_text::Vocabulary;
 use afterbay_wire::{Barrier, Batch, DecodedFrame, Finish, Layouts, decode};

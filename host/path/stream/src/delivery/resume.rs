@@ -4,8 +4,7 @@
 //! pass as taken, and an event reports them as unconfirmed.
 
 use crate::delivery::sender::SinkSender;
-use afterbay_batch::FrameDecoder;
-use afterbay_batch::outbox::Content;
+use afterbay_batch::{Content, FrameDecoder};
 use afterbay_journal::{
     BacklogItem, Credit, FrameNo, JournalWriter, RecoveredStream, RequestNo, SinkContent, SinkProgress,
 };

@@ -8,15 +8,13 @@
 //! first reader, because SGLang's MultiTokenizerRouter knows the other tokenizers. Sinks that are no readers get the rows that
 //! plugins send them. The sinks of a stream and their order never change while the stream runs.
 
-use afterbay_batch::outbox::Content;
 use afterbay_batch::records::Records;
-use afterbay_batch::{Destination, RoutingTable, SettledContent, SinkTarget, reader_key};
+use afterbay_batch::{Content, Destination, RoutingTable, SettledContent, SinkTarget, reader_key};
 use afterbay_config::Takes;
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{BatchUnsplit, RowsNotSkipped};
 use afterbay_journal::FrameNo;
 use afterbay_wire::Batch;
-use bytes::Bytes;
 use std::sync::Arc;
 
 /// The router of one stream.
@@ -61,40 +59,36 @@ impl Router {
         }
     }
 
-    fn split(&mut self, frame: FrameNo, content: SettledContent) -> Vec<Content> {
+    fn split(&mut self, frame: FrameNo, settled: SettledContent) -> Vec<Content> {
         self.targets.clear();
+        let SettledContent { content, to_all, redirected } = settled;
         if self.table.sinks.len() == 1 {
-            return vec![all_of(content)];
+            return vec![content];
         }
+        let first = self.table.readers.first().copied().unwrap_or(0);
         match content {
-            SettledContent::Rows { batch, requests, alone, redirected } => {
+            Content::Rows { batch, requests } => {
                 self.find_targets(&batch, &requests, &redirected);
-                self.split_rows(frame, batch, &requests, alone)
+                self.split_rows(frame, batch, &requests)
             }
-            SettledContent::Whole { bytes, counted, to_all } => {
-                let first = self.table.readers.first();
-                let content = |(index, sink): (u32, &SinkTarget)| match first == Some(&index)
-                    || (to_all && sink.takes == Takes::Share)
-                {
-                    true => not_decoded(bytes.clone(), counted),
-                    false => Content::Nothing,
+            Content::Whole { bytes, counted, .. } if to_all => {
+                let content = |sink: &SinkTarget| match sink.takes {
+                    Takes::Share => Content::undecoded(bytes.clone(), counted),
+                    _ => Content::Nothing,
                 };
-                (0..).zip(&self.table.sinks).map(content).collect()
+                self.table.sinks.iter().map(content).collect()
             }
-            SettledContent::Aside { bytes } => {
-                let mut contents = self.nothing();
-                let first = self.table.readers.first().copied().unwrap_or(0);
-                if let Some(content) = contents.get_mut(first as usize) {
-                    *content = Content::Aside { bytes };
-                }
-                contents
-            }
-            SettledContent::Nothing => self.nothing(),
+            content => self.only(first, content),
         }
     }
 
-    fn nothing(&self) -> Vec<Content> {
-        self.table.sinks.iter().map(|_| Content::Nothing).collect()
+    /// The content for one sink, and nothing for the others.
+    fn only(&self, sink: u32, content: Content) -> Vec<Content> {
+        let mut contents: Vec<Content> = self.table.sinks.iter().map(|_| Content::Nothing).collect();
+        if let Some(only) = contents.get_mut(sink as usize) {
+            *only = content;
+        }
+        contents
     }
 
     /// The reader of a row.
@@ -129,15 +123,11 @@ impl Router {
         self.selected.extend(of_sink.map(|(row, _)| row));
     }
 
-    fn split_rows(&mut self, frame: FrameNo, batch: Batch, requests: &[u64], alone: bool) -> Vec<Content> {
+    fn split_rows(&mut self, frame: FrameNo, batch: Batch, requests: &[u64]) -> Vec<Content> {
         let mut skipping = self.skip_text(frame, &batch);
         let first = self.targets.first().copied().unwrap_or(0);
         if skipping.is_none() && self.targets.iter().all(|target| *target == first) {
-            let mut contents = self.nothing();
-            if let Some(content) = contents.get_mut(first as usize) {
-                *content = rows(batch, requests.into(), alone);
-            }
-            return contents;
+            return self.only(first, Content::Rows { batch, requests: requests.into() });
         }
         let mut contents = Vec::with_capacity(self.table.sinks.len());
         for sink in 0..self.table.sinks.len() as u32 {
@@ -145,10 +135,10 @@ impl Router {
             let request = |row: &u32| requests.get(*row as usize).copied().unwrap_or(0);
             let requests = self.selected.iter().map(request).collect();
             contents.push(match skipping.take_if(|(skipped, _)| *skipped == sink) {
-                Some((_, batch)) => rows(batch, requests, alone),
+                Some((_, batch)) => Content::Rows { batch, requests },
                 None if self.selected.is_empty() => Content::Nothing,
                 None => match batch.take(&self.selected) {
-                    Ok(part) => rows(part, requests, alone),
+                    Ok(batch) => Content::Rows { batch, requests },
                     Err(error) => return self.unsplit(frame, &batch, error.to_string()),
                 },
             });
@@ -188,32 +178,6 @@ impl Router {
         self.targets.fill(reader);
         let (stream, rows) = (self.telemetry.stream.clone(), u64::from(batch.rows()));
         self.telemetry.publish(BatchUnsplit { stream, frame: frame.0, rows, why });
-        let mut contents = self.nothing();
-        if let Some(content) = contents.get_mut(reader as usize) {
-            *content = Content::whole(batch);
-        }
-        contents
-    }
-}
-
-/// The content for the only sink of a stream.
-fn all_of(content: SettledContent) -> Content {
-    match content {
-        SettledContent::Nothing => Content::Nothing,
-        SettledContent::Whole { bytes, counted, .. } => not_decoded(bytes, counted),
-        SettledContent::Aside { bytes } => Content::Aside { bytes },
-        SettledContent::Rows { batch, requests, alone, .. } => rows(batch, requests, alone),
-    }
-}
-
-/// A message without rows that can be decoded. Such rows cannot be counted either: they count as one.
-fn not_decoded(bytes: Bytes, counted: bool) -> Content {
-    Content::Whole { bytes, counted, rows: u32::from(counted), first_rows: 0 }
-}
-
-fn rows(batch: Batch, requests: Box<[u64]>, alone: bool) -> Content {
-    match alone {
-        true => Content::whole(&batch),
-        false => Content::Rows { batch, requests },
+        self.only(reader, Content::whole(batch))
     }
 }

@@ -1,7 +1,7 @@
 //! The content of a frame that has been through the plugins, made again from the journal: from the frame, its outcome and the
 //! replaced bytes.
 
-use afterbay_batch::{Destination, FrameDecoder, SettledContent};
+use afterbay_batch::{Content, Destination, FrameDecoder, SettledContent};
 use afterbay_journal::{BacklogFrame, Outcome, Passage, StoredReplacement, Verdict, is_release_marker};
 use afterbay_wire::{Barrier, Batch, DecodedFrame};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ pub(crate) fn stored_content(frame: &BacklogFrame, decoder: &mut FrameDecoder) -
     let dropped = frame.outcome.as_deref().filter(|outcome| outcome.passage == Passage::Dropped);
     // A frame that a plugin had to judge and that could not be decoded.
     if dropped.is_some_and(|outcome| outcome.requests.is_empty()) {
-        return SettledContent::Nothing;
+        return Content::Nothing.into();
     }
     let received = match decoder.decode_bytes(frame.bytes.clone()) {
         DecodedFrame::Batch(batch) if dropped.is_some() => return SettledContent::without_rows(&batch),
@@ -24,17 +24,15 @@ pub(crate) fn stored_content(frame: &BacklogFrame, decoder: &mut FrameDecoder) -
     let Some(outcome) = frame.outcome.as_deref().filter(|outcome| !outcome.requests.is_empty()) else {
         // The outcome is lost. The frame is sent as it was received.
         let requests = vec![0; received.rows() as usize].into();
-        return SettledContent::Rows { batch: received, requests, alone: true, redirected: Vec::new() };
+        return Content::Rows { batch: received, requests }.into();
     };
     match outcome.changed.clone().map(|bytes| decoder.decode_bytes(bytes)) {
         Some(DecodedFrame::Batch(changed)) => changed_rows(outcome, &received, changed),
         Some(DecodedFrame::Barrier(changed)) => undecodable(changed.bytes()),
-        None => SettledContent::Rows {
-            alone: !received.has_text_rids(),
-            batch: received,
-            requests: outcome.requests.iter().map(|request| request.0).collect(),
-            redirected: destinations(outcome),
-        },
+        None => {
+            let requests = outcome.requests.iter().map(|request| request.0).collect();
+            rows(received, requests, destinations(outcome))
+        }
     }
 }
 
@@ -57,9 +55,7 @@ fn changed_rows(outcome: &Outcome<'_>, received: &Batch, changed: Batch) -> Sett
             cumulative_rows.push(row);
         }
     }
-    let alone = !changed.has_text_rids();
-    let batch = changed.with_cumulative(cumulative_rows);
-    SettledContent::Rows { requests: requests.into(), batch, alone, redirected }
+    rows(changed.with_cumulative(cumulative_rows), requests.into(), redirected)
 }
 
 /// The content of a frame whose rows cannot be read: the frame itself, or where a plugin must see every row, the end of the
@@ -70,12 +66,9 @@ fn barrier_content(frame: &BacklogFrame, barrier: &Barrier, decoder: &mut FrameD
         .as_deref()
         .and_then(|outcome| Some((outcome, decoder.decode_bytes(outcome.changed.clone()?))));
     match changed {
-        Some((outcome, DecodedFrame::Batch(batch))) => SettledContent::Rows {
-            alone: !batch.has_text_rids(),
-            batch,
-            requests: outcome.requests.iter().map(|request| request.0).collect(),
-            redirected: Vec::new(),
-        },
+        Some((outcome, DecodedFrame::Batch(batch))) => {
+            rows(batch, outcome.requests.iter().map(|request| request.0).collect(), Vec::new())
+        }
         Some((_, DecodedFrame::Barrier(changed))) => undecodable(changed.bytes()),
         None => SettledContent::from_barrier(barrier),
     }
@@ -83,7 +76,7 @@ fn barrier_content(frame: &BacklogFrame, barrier: &Barrier, decoder: &mut FrameD
 
 /// The content of a changed frame that cannot be decoded, because all of its rows are of such a kind.
 fn undecodable(bytes: &Bytes) -> SettledContent {
-    SettledContent::Whole { bytes: bytes.clone(), counted: true, to_all: false }
+    Content::undecoded(bytes.clone(), true).into()
 }
 
 /// Whether a frame that looks like a release marker was received from a scheduler.
@@ -93,10 +86,10 @@ fn is_from_scheduler(frame: &BacklogFrame) -> bool {
 
 /// The content of a release marker: the rows that were released with it, and neither held again nor swallowed.
 fn released(frame: &BacklogFrame, decoder: &mut FrameDecoder) -> SettledContent {
-    let Some(outcome) = frame.outcome.as_deref() else { return SettledContent::Nothing };
+    let Some(outcome) = frame.outcome.as_deref() else { return Content::Nothing.into() };
     let Some(DecodedFrame::Batch(batch)) = outcome.changed.clone().map(|bytes| decoder.decode_bytes(bytes))
     else {
-        return SettledContent::Nothing;
+        return Content::Nothing.into();
     };
     let is_left_out = |row: u32| {
         let before = outcome.actions.partition_point(|action| action.row <= row);
@@ -108,12 +101,13 @@ fn released(frame: &BacklogFrame, decoder: &mut FrameDecoder) -> SettledContent 
     let index = |row: u32| Some(sent.binary_search_by_key(&row, |(sent, _)| *sent).ok()? as u32);
     let redirected = destinations(outcome).into_iter();
     let cumulative = cumulative(outcome).into_iter().filter_map(index).collect();
-    SettledContent::Rows {
-        redirected: redirected.filter_map(|(row, destination)| Some((index(row)?, destination))).collect(),
-        requests: sent.iter().map(|(_, request)| request.0).collect(),
-        batch: batch.with_cumulative(cumulative),
-        alone: false,
-    }
+    let redirected = redirected.filter_map(|(row, destination)| Some((index(row)?, destination))).collect();
+    let requests = sent.iter().map(|(_, request)| request.0).collect();
+    rows(batch.with_cumulative(cumulative), requests, redirected)
+}
+
+fn rows(batch: Batch, requests: Box<[u64]>, redirected: Vec<(u32, Destination)>) -> SettledContent {
+    SettledContent { content: Content::Rows { batch, requests }, to_all: false, redirected }
 }
 
 /// The rows that do not go to their reader. The last verdict on a row counts.
@@ -181,10 +175,8 @@ mod tests {
             actions: actions.into(),
             ..Outcome::new(FrameNo(1), 0, Passage::Changed)
         };
-        let SettledContent::Rows { requests, redirected, .. } = changed_rows(&outcome, &received, changed)
-        else {
-            panic!("rows")
-        };
+        let SettledContent { content, redirected, .. } = changed_rows(&outcome, &received, changed);
+        let Content::Rows { requests, .. } = content else { panic!("rows") };
         assert_eq!(*requests, [7, 9, 3]);
         let redirected: Vec<_> = redirected.iter().map(|(row, to)| (*row, to.clone())).collect();
         assert_eq!(redirected, [(0, Destination::To("x".into())), (2, Destination::To("z".into()))]);

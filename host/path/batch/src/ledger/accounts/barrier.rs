@@ -2,7 +2,7 @@
 
 use super::Ledger;
 use crate::records::Records;
-use crate::{DecodedBarrier, Persisted, Settled, SettledContent};
+use crate::{Content, DecodedBarrier, Persisted, Settled, SettledContent};
 use afterbay_events::Barrier as BarrierLabel;
 use afterbay_events::event::FrameNotUnderstood;
 use afterbay_journal::{JournalRequest, Outcome, Passage};
@@ -38,8 +38,7 @@ impl Ledger {
         records.record_outcome(&without_rows(&persisted, Passage::NotUnderstood((&why).into())));
         self.report_not_understood(&persisted, "panic", why, FORWARDED.to_owned());
         // Nearly all frames have rows, and readers count these.
-        let content =
-            SettledContent::Whole { bytes: persisted.bytes().clone(), counted: true, to_all: false };
+        let content = Content::undecoded(persisted.bytes().clone(), true);
         Settled::undecoded(persisted, content)
     }
 

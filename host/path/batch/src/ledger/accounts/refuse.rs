@@ -4,9 +4,7 @@
 use super::Ledger;
 use super::barrier::without_rows;
 use crate::records::Records;
-use crate::{
-    ChainOutput, DecodedBarrier, Persisted, RecordedVerdicts, Row, Settled, SettledContent, not_judged,
-};
+use crate::{ChainOutput, Content, DecodedBarrier, Persisted, RecordedVerdicts, Row, Settled, not_judged};
 use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal::{Outcome, Passage};
 use afterbay_wire::{BarrierKind, Batch, Edit, FinishKind, TokenEdit};
@@ -32,10 +30,10 @@ impl Ledger {
         self.report_refused(persisted, kind, why, plugin, requests);
         let Some((named, ended)) = aborted else {
             records.record_outcome(&without_rows(persisted, Passage::Dropped));
-            return decoded.into_settled(SettledContent::Nothing);
+            return decoded.into_settled(Content::Nothing.into());
         };
         let content = self.abort_named(persisted, named, ended, plugin, records);
-        decoded.into_settled(content)
+        decoded.into_settled(content.into())
     }
 
     /// Drops a poison frame.
@@ -48,7 +46,7 @@ impl Ledger {
     ) -> Settled {
         self.report_refused(&persisted, "panic", why, plugin, 0);
         records.record_outcome(&without_rows(&persisted, Passage::Dropped));
-        Settled::undecoded(persisted, SettledContent::Nothing)
+        Settled::undecoded(persisted, Content::Nothing)
     }
 
     fn report_refused(&self, persisted: &Persisted, kind: &str, why: String, plugin: &Name, requests: u32) {
@@ -67,7 +65,7 @@ impl Ledger {
         ended: Batch,
         plugin: &Name,
         records: &mut Records,
-    ) -> SettledContent {
+    ) -> Content {
         let mut rows = self.begin_frame();
         self.requests.begin_batch();
         let mut verdicts = RecordedVerdicts::default();
@@ -108,8 +106,7 @@ impl Ledger {
         self.close_single_frame(records);
         let requests = rows.iter().map(|row| row.number()).collect();
         self.rows = rows;
-        let alone = !ended.has_text_rids();
-        SettledContent::Rows { batch: ended, requests, alone, redirected: Vec::new() }
+        Content::Rows { batch: ended, requests }
     }
 
     /// Aborts the requests of all rows that `edits` leaves with this message, because of a verdict of `plugin`. Returns the batch

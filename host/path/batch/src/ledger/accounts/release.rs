@@ -4,7 +4,7 @@ use super::Ledger;
 use super::barrier::without_rows;
 use crate::hold::{DueRow, HeldRows};
 use crate::records::Records;
-use crate::{Accounted, AnyRow, ChainOutput, Decision, Persisted, ReleasedRow, Row, Settled, SettledContent};
+use crate::{Accounted, AnyRow, ChainOutput, Content, Decision, Persisted, ReleasedRow, Row, Settled};
 use afterbay_events::Name;
 use afterbay_journal::Passage;
 use afterbay_wire::{Edit, TokenEdit};
@@ -61,7 +61,7 @@ impl Ledger {
     /// Drops a release marker with which no row leaves.
     pub fn drop_marker(&self, marker: Persisted, records: &mut Records) -> Settled {
         records.record_outcome(&without_rows(&marker, Passage::Dropped));
-        Settled::undecoded(marker, SettledContent::Nothing)
+        Settled::undecoded(marker, Content::Nothing)
     }
 
     /// Holds the released rows again and resets all decisions and their verdicts, because the batch could not be written with
