@@ -136,7 +136,7 @@ pub(crate) fn start(
         let push = push.map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
         senders.push(SinkSender::new(push, sink.joins_under_pressure(config), now.instant));
     }
-    let readers = plan.resume(&mut journal, senders, SinkSender::is_connected);
+    let readers = plan.resume(&mut journal, senders, |sender| sender.push.is_connected());
     let lasting = Lasting { store: &setup.fdstore, stream: &stream, inherited: &mut inherited };
     let pull = Pull::bind(registry, pull_tokens, &listen, pull_options, Some(lasting))
         .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
@@ -189,7 +189,7 @@ impl Plan {
         let Rescued { mut lasting, layouts, mut chain, holds, aborts, senders } = rescued;
         let mut journal = self.open(journal, &layouts);
         // A hand-over has recorded what the readers that are away lack.
-        let is_kept = |sender: &SinkSender| holds.is_none() || sender.is_connected();
+        let is_kept = |sender: &SinkSender| holds.is_none() || sender.push.is_connected();
         let readers = self.resume(&mut journal, senders, is_kept);
         // The journal may lack the frame that was last received. (It may also lack a release marker, which is made anew.)
         lasting.receive.receive_again(journal.recovered.last_frame);
@@ -288,8 +288,8 @@ impl Plan {
                     // The next frame reports a failing disk, and the next start then knows as much as this one. Until then no
                     // reader is connected: its connection could outlive this process, and what it has confirmed would be lost.
                     let is_recorded = known(sink).is_none() || writer.flush().is_ok();
-                    sender.socket_mut().hold(!is_recorded);
-                    sender.begin_after(resume.last_sent(), resume.confirmed(), now);
+                    sender.push.hold(!is_recorded);
+                    sender.begin_after(resume.progress.last_sent(), resume.confirmed, now);
                 }
                 (sender, resume)
             });
@@ -310,7 +310,7 @@ impl Plan {
 
     /// Publishes the number of frames that the reader may or may not have.
     fn report_unconfirmed(&self, sink: &PlannedSink, resume: &Resume) {
-        let unconfirmed_frames = resume.unconfirmed();
+        let unconfirmed_frames = resume.unconfirmed;
         if unconfirmed_frames > 0 {
             let (stream, sink) = (self.telemetry.stream.clone(), sink.name.as_str().into());
             self.telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames });

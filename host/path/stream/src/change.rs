@@ -33,7 +33,7 @@ impl Change {
         plan.config = config;
         for (sink, planned) in pipeline.delivery.sinks.iter_mut().zip(&plan.sinks) {
             sink.outbox.reset(planned.outbox_options(&plan.config));
-            sink.sender.set_joins(planned.joins_under_pressure(&plan.config));
+            sink.sender.joins = planned.joins_under_pressure(&plan.config);
         }
         if let Some(upstream) = upstream {
             pipeline.stages.ledger.set_upstream(upstream);
@@ -49,6 +49,6 @@ pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, pipeline: &mu
     let Some((planned, sink)) = sinks.find(has_name) else { return };
     planned.joins = joins.clone();
     sink.outbox.set_joins(joins);
-    sink.sender.set_joins(planned.joins_under_pressure(&plan.config));
+    sink.sender.joins = planned.joins_under_pressure(&plan.config);
     pipeline.stages.held_rows.set_joins(plan.held_row_joins());
 }

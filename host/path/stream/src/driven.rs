@@ -4,11 +4,11 @@ use crate::delivery::StartError;
 use crate::handle::StreamHandle;
 use crate::runner::{Ended, Runner};
 use crate::setup::Setup;
-use crate::stream::PreparedStream;
+use crate::stream::{PreparedStream, Stream};
 use afterbay_sockets::Endpoint;
 use std::time::Duration;
 
-/// A stream that its caller runs turn by turn. The turns are those that [`Stream`](crate::Stream) makes on its own thread.
+/// A stream that its caller runs turn by turn. The turns are those that [`Stream`] makes on its own thread.
 pub struct DrivenStream {
     listen: Endpoint,
     handle: StreamHandle,
@@ -19,7 +19,7 @@ pub struct DrivenStream {
 impl PreparedStream {
     /// Lets the caller run the stream turn by turn.
     pub fn drive(self) -> DrivenStream {
-        let PreparedStream { name: _, listen, handle, runner } = self;
+        let (listen, PreparedStream { handle, runner }) = (self.listen().clone(), self);
         DrivenStream { listen, handle, runner: Some(runner) }
     }
 }
@@ -27,7 +27,7 @@ impl PreparedStream {
 impl DrivenStream {
     /// Binds, connects and builds the stream.
     pub fn start(setup: Setup) -> Result<DrivenStream, StartError> {
-        PreparedStream::new(setup).map(PreparedStream::drive)
+        Stream::prepare(setup).map(PreparedStream::drive)
     }
 
     /// Makes one turn, without waiting. Returns the end of the stream if it has ended with this turn.

@@ -57,7 +57,7 @@ impl Pipeline {
         self.carry(FRAMES_PER_ROUND, now);
         let sends_more =
             self.delivery.send(&mut self.stages.frame_log.records, &mut self.stages.decoder, now, on_written);
-        let receives_more = self.receive.has_more() && self.full().is_none();
+        let receives_more = self.receive.pull.has_more() && self.full().is_none();
         sends_more || self.stages.frame_log.has_next() || receives_more
     }
 
@@ -95,7 +95,7 @@ impl Pipeline {
     /// The reason why nothing more is received. During the drain, full sinks are no reason: the journal has room for the
     /// frames that the kernel still has, and a stop would lose these.
     pub(crate) fn full(&self) -> Option<&'static str> {
-        let of_sinks = || if self.receive.is_closing() { None } else { self.delivery.full() };
+        let of_sinks = || if self.receive.pull.is_closing() { None } else { self.delivery.full() };
         self.stages.frame_log.full().or_else(of_sinks)
     }
 
@@ -112,15 +112,15 @@ impl Pipeline {
 
     /// Handles an event of the poll.
     pub(crate) fn ready(&mut self, event: &mio::event::Event, now: Instant) {
-        if self.receive.socket().owns(event.token()) {
-            return self.receive.socket_mut().ready(event, now);
+        if self.receive.pull.owns(event.token()) {
+            return self.receive.pull.ready(event, now);
         }
         self.delivery.ready(event, now);
     }
 
     /// Does what is due: connections, retries of the disk, starts of plugins, held rows, the pressure snapshot.
     pub(crate) fn tick(&mut self, now: Timestamp) {
-        self.receive.socket_mut().tick(now.instant);
+        self.receive.pull.tick(now.instant);
         self.delivery.tick(now.instant);
         self.stages.frame_log.tick(now);
         self.stages.tick_chain(now);
@@ -138,7 +138,7 @@ impl Pipeline {
         // A pending marker releases the rows that are due.
         let held_rows = self.stages.held_rows.deadline(now).filter(|_| !self.stages.markers.is_pending());
         let deadlines = [
-            self.receive.socket().deadline(),
+            self.receive.pull.deadline(),
             self.stages.frame_log.deadline(),
             self.delivery.deadline(),
             self.stages.chain.deadline(),

@@ -54,9 +54,9 @@ impl Pressure {
         let sinks = sinks.iter().map(|sink| {
             let oldest = sink.outbox.oldest();
             let (spilled, spilled_bytes) = sink.spilled();
-            let socket = sink.sender.socket();
+            let socket = &sink.sender.push;
             Sink {
-                name: sink.name().to_owned(),
+                name: sink.name.to_owned(),
                 state: match sink.sender.state(oldest, now) {
                     ReaderState::KeepingUp => SinkState::KeepingUp,
                     ReaderState::Behind => SinkState::Behind,

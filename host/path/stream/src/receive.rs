@@ -5,12 +5,11 @@
 use crate::clock::Clock;
 use afterbay_batch::Received;
 use afterbay_journal::FrameNo;
-use afterbay_sockets::{Pull, PullNotice};
-use std::time::Instant;
+use afterbay_sockets::Pull;
 
 /// The PULL socket that the scheduler connects to.
 pub(crate) struct Receive {
-    pull: Pull,
+    pub(crate) pull: Pull,
     /// Frames received since the start.
     pub(crate) frames: u64,
     /// Bytes received since the start.
@@ -43,47 +42,5 @@ impl Receive {
             self.frames -= 1;
             self.bytes -= bytes as u64;
         }
-    }
-
-    /// Whether there may be a frame without a further event of the poll.
-    pub(crate) fn has_more(&self) -> bool {
-        self.pull.has_more()
-    }
-
-    /// Begins the drain: no sender may connect any more, and each sender is read to its end.
-    pub(crate) fn close(&mut self, now: Instant) {
-        self.pull.close(now);
-    }
-
-    /// Whether the drain has begun.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.pull.is_closing()
-    }
-
-    /// Whether the drain has ended: every byte that a sender gave to the kernel was received.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.pull.is_closed()
-    }
-
-    /// Leaves the connections to another process. Nothing changes for the senders.
-    pub(crate) fn leave(self) {
-        self.pull.leave();
-    }
-
-    /// Closes the remaining connections. Returns the bytes of these senders that are lost.
-    pub(crate) fn abandon(&mut self) -> u64 {
-        self.pull.abandon()
-    }
-
-    pub(crate) fn socket(&self) -> &Pull {
-        &self.pull
-    }
-
-    pub(crate) fn socket_mut(&mut self) -> &mut Pull {
-        &mut self.pull
-    }
-
-    pub(crate) fn next_notice(&mut self) -> Option<PullNotice> {
-        self.pull.next_notice()
     }
 }

@@ -134,13 +134,13 @@ impl Report {
 
     /// Publishes the notices of the sockets. Call it before frames that a notice names as unconfirmed are recorded as taken.
     pub(crate) fn publish_notices(&mut self, pipeline: &mut Pipeline, now: Timestamp) {
-        while let Some(notice) = pipeline.receive.next_notice() {
+        while let Some(notice) = pipeline.receive.pull.next_notice() {
             self.pull_notice(notice);
         }
         let mut sinks = std::mem::take(&mut self.sinks);
         for (sink, report) in pipeline.delivery.sinks.iter_mut().zip(&mut sinks) {
-            while let Some(notice) = sink.sender.next_notice() {
-                let endpoint = sink.sender.socket().endpoint().to_string();
+            while let Some(notice) = sink.sender.push.next_notice() {
+                let endpoint = sink.sender.push.endpoint().to_string();
                 self.push_notice(notice, report, &endpoint, now);
             }
             self.publish_lost(sink, report, now.instant.checked_sub(SENDERS_END_WITHIN));
@@ -197,7 +197,7 @@ impl Report {
         stream.journal_durable_frame.set(pipeline.stages.frame_log.records.durable_frame().0);
         let (mut forwarded, mut waiting, mut spilled) = (0, (0, 0), (0, 0));
         for (sink, SinkReport { counters, .. }) in pipeline.delivery.sinks.iter().zip(&self.sinks) {
-            let socket = sink.sender.socket();
+            let socket = &sink.sender.push;
             let (pending, unfinished) = (socket.pending(), socket.unfinished());
             counters.connected.set(u64::from(socket.is_connected()));
             let totals = socket.totals();
@@ -214,7 +214,7 @@ impl Report {
             counters.credit_usable.set(u64::from(socket.finished().is_some()));
             counters.lag_frames.set(unfinished.frames as u64);
             counters.lag_bytes.set(unfinished.bytes as u64);
-            forwarded += sink.sender.frames();
+            forwarded += sink.sender.frames;
             waiting = (waiting.0 + sink.outbox.frames() as u64, waiting.1 + sink.outbox.bytes());
             let (frames, bytes) = sink.spilled();
             counters.spilled_frames.set(frames as u64);

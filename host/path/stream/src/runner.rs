@@ -3,13 +3,15 @@
 //! Owns the poll, the turns and the clock: the stages below get the time from here, and read a clock only to measure their own
 //! work. The path of a batch is in `pipeline.rs`, the events are in `report.rs`, the rebuild after a panic is in `build.rs`.
 
-use crate::build::{Plan, rescue};
+use crate::build::{self, Plan, WAKER, rescue};
 use crate::change;
 use crate::clock::Clock;
+use crate::delivery::StartError;
 use crate::hand_over::StreamState;
-use crate::handle::StreamCommand;
+use crate::handle::{StreamCommand, StreamHandle};
 use crate::pipeline::Pipeline;
 use crate::report::Report;
+use crate::setup::Setup;
 use crate::stages::Stages;
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HoldTimes;
@@ -69,8 +71,8 @@ pub(crate) struct Runner {
     /// The events of the last poll.
     events: mio::Events,
     clock: Arc<dyn Clock>,
-    plan: Plan,
-    pipeline: Pipeline,
+    pub(crate) plan: Plan,
+    pub(crate) pipeline: Pipeline,
     commands: Receiver<StreamCommand>,
     /// The results of catch-up rounds.
     catch_ups: (Sender<CatchUpResult>, Receiver<CatchUpResult>),
@@ -114,25 +116,20 @@ struct Panics {
     frames: u64,
 }
 
-/// The parts of a [`Runner`].
-pub(crate) struct RunnerParts {
-    pub(crate) poll: mio::Poll,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) background: Background,
-    pub(crate) turns: Arc<AtomicU64>,
-    pub(crate) plan: Plan,
-    pub(crate) pipeline: Pipeline,
-    pub(crate) commands: Receiver<StreamCommand>,
-    pub(crate) report: Report,
-    pub(crate) abandon_after: Duration,
-}
-
 impl Runner {
-    pub(crate) fn new(parts: RunnerParts) -> Box<Runner> {
-        let RunnerParts { poll, clock, background, turns, plan, pipeline, commands, report, abandon_after } =
-            parts;
+    /// Binds, connects, and builds the first pipeline, on a poll of its own. Returns the handle of the stream, too.
+    pub(crate) fn new(setup: Setup) -> Result<(Box<Runner>, StreamHandle), StartError> {
+        let name = setup.config.name.to_string();
+        let system = |error| StartError::System { stream: name.clone(), error };
+        let poll = mio::Poll::new().map_err(system)?;
+        let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER).map_err(system)?);
+        let (abandon_after, clock, background) = (setup.abandon_after, setup.clock.clone(), setup.background);
+        let (plan, pipeline, report) = build::start(setup, poll.registry(), &waker)?;
+        let (sender, commands) = channel();
+        let turns = Arc::new(AtomicU64::new(0));
+        let handle = StreamHandle { sender, waker, turns: Arc::downgrade(&turns) };
         let abandon_at = clock.now().instant + ABANDON_EVERY;
-        Box::new(Runner {
+        let runner = Runner {
             poll,
             events: mio::Events::with_capacity(POLL_EVENTS),
             clock,
@@ -151,7 +148,8 @@ impl Runner {
             handed_over: None,
             resumes: false,
             deferred: VecDeque::new(),
-        })
+        };
+        Ok((Box::new(runner), handle))
     }
 
     /// Runs until the stream is stopped.
@@ -182,7 +180,7 @@ impl Runner {
     /// Rebuilds the pipeline after a panic: on the same connections, and from the journal.
     fn rebuild_after_panic(mut self: Box<Runner>, panic: Box<dyn Any + Send>) -> Box<Runner> {
         let why = message(&*panic);
-        let sent: u64 = self.pipeline.delivery.sinks.iter().map(|sink| sink.sender.frames()).sum();
+        let sent: u64 = self.pipeline.delivery.sinks.iter().map(|sink| sink.sender.frames).sum();
         let frames = self.pipeline.receive.frames + sent;
         self.panics.count = if frames == self.panics.frames { self.panics.count + 1 } else { 1 };
         self.panics.frames = frames;
@@ -334,7 +332,7 @@ impl Runner {
     /// Ends a stream that another process has taken over. Its connections are not shut down: that process has them.
     fn leave(self: Box<Runner>) -> Ended {
         let Pipeline { mut stages, receive, .. } = self.pipeline;
-        receive.leave();
+        receive.pull.leave();
         stages.ledger.close_restart_gap();
         Ended::default()
     }
@@ -342,8 +340,8 @@ impl Runner {
     /// Drains the stream once it is to stop. Returns whether it may end.
     fn is_stopped(&mut self, now: Instant) -> bool {
         let Some(deadline) = self.stop else { return false };
-        self.pipeline.receive.close(now);
-        if !self.pipeline.receive.is_closed() {
+        self.pipeline.receive.pull.close(now);
+        if !self.pipeline.receive.pull.is_closed() {
             return now >= deadline + CLOSE_MAX;
         }
         if !self.is_busy && !self.pipeline.stages.chain.has_open_calls() {
@@ -457,7 +455,7 @@ impl Runner {
         let Pipeline { receive, stages: Stages { frame_log, ledger, .. }, delivery, .. } = &mut self.pipeline;
         // Frames whose record a full disk refused are sent if the disk now has room.
         delivery.send_staged(&mut frame_log.records, now);
-        let unread_bytes = receive.abandon();
+        let unread_bytes = receive.pull.abandon();
         let unpersisted = frame_log.unpersisted();
         delivery.record_end(&mut frame_log.records, now);
         ledger.close_restart_gap();

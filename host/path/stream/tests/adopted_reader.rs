@@ -48,7 +48,7 @@ impl Process {
         let mut events = Events::with_capacity(16);
         self.poll.poll(&mut events, Some(Duration::from_millis(1))).unwrap();
         let now = Instant::now();
-        let push = self.sender.socket_mut();
+        let push = &mut self.sender.push;
         events.iter().for_each(|event| push.ready(event, now));
         push.tick(now);
         self.sender.flush(now, |frames| self.written += frames.count() as u64);
@@ -76,7 +76,7 @@ fn die_and_resume(recorded: u64, given: u64) -> (u64, Resume) {
     let mut reader =
         Pull::bind(reader_poll.registry(), READER, &endpoint, PullOptions::default(), None).unwrap();
     let mut ours = Process::new(&endpoint, options.clone(), None);
-    while !ours.sender.is_connected() {
+    while !ours.sender.push.is_connected() {
         ours.turn();
         let mut events = Events::with_capacity(16);
         reader_poll.poll(&mut events, Some(Duration::from_millis(1))).unwrap();
@@ -106,10 +106,10 @@ fn die_and_resume(recorded: u64, given: u64) -> (u64, Resume) {
     let (_directory, mut writer, recovered) = open(&journal);
     let resume = Resume::after_panic(SINK, &recovered, &ours.sender, &mut writer);
     assert!(
-        (given.min(1)..=ours.sender.last()).contains(&written),
+        (given.min(1)..=ours.sender.last).contains(&written),
         "{written} of {given} are reported as written"
     );
-    (ours.sender.last(), resume)
+    (ours.sender.last, resume)
 }
 
 #[test]
@@ -120,18 +120,19 @@ fn frames_that_the_memory_has_are_not_sent_again_and_recorded_ones_that_it_lacks
         let least = given.min(10);
         assert!((least..=given).contains(&last), "{last} of {given}");
         assert!(given < FRAMES || last < FRAMES, "the queue is not in the memory");
-        let taken: Vec<u64> = (1..=FRAMES).filter(|frame| resume.has_taken(FrameNo(*frame))).collect();
+        let taken: Vec<u64> =
+            (1..=FRAMES).filter(|frame| resume.progress.has_taken(FrameNo(*frame))).collect();
         assert_eq!(taken, (1..=last).collect::<Vec<_>>());
-        assert_eq!((resume.unconfirmed(), resume.in_flight_through()), (0, last));
-        assert_eq!(resume.last_sent(), FRAMES, "later frames have numbers of their own");
+        assert_eq!((resume.unconfirmed, resume.in_flight_through), (0, last));
+        assert_eq!(resume.progress.last_sent(), FRAMES, "later frames have numbers of their own");
     }
 }
 
 #[test]
 fn a_frame_in_the_memory_that_the_journal_lacks_lets_no_frame_be_sent_again() {
     let (last, resume) = die_and_resume(3, 5);
-    assert_eq!((last, resume.last_sent()), (5, 5));
+    assert_eq!((last, resume.progress.last_sent()), (5, 5));
     // Nobody knows what the frames 4 and 5 held.
-    assert!((1..=FRAMES).all(|frame| resume.has_taken(FrameNo(frame))));
-    assert_eq!(resume.unconfirmed(), FRAMES);
+    assert!((1..=FRAMES).all(|frame| resume.progress.has_taken(FrameNo(frame))));
+    assert_eq!(resume.unconfirmed, FRAMES);
 }

@@ -47,12 +47,12 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
         &log.records,
         metrics.sink("s", "reader"),
     );
-    while !sink.sender.is_connected() {
+    while !sink.sender.push.is_connected() {
         let mut events = mio::Events::with_capacity(16);
         poll.poll(&mut events, Some(Duration::from_millis(1))).unwrap();
         let now = SystemClock.now().instant;
         for event in &events {
-            sink.sender.socket_mut().ready(event, now);
+            sink.sender.push.ready(event, now);
             reader.ready(event, now);
         }
         sink.tick(now);
@@ -71,8 +71,8 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
     let persisted = log.next(now).unwrap();
     sink.push(&persisted, Content::Whole { bytes, counted: true, rows: 1, first_rows: 0 }, &log.records);
     assert!(!sink.send(&mut log.records, now, &mut |_| ()), "the stream does not spin");
-    assert_eq!((sink.sender.frames(), sink.outbox.frames()), (0, 1));
+    assert_eq!((sink.sender.frames, sink.outbox.frames()), (0, 1));
     log.records.record_taken("reader", 1, FrameNo(0), None, now);
     sink.send(&mut log.records, now, &mut |_| ());
-    assert_eq!((sink.sender.frames(), sink.outbox.frames()), (1, 0));
+    assert_eq!((sink.sender.frames, sink.outbox.frames()), (1, 0));
 }

@@ -20,13 +20,17 @@ const QUIET_AFTER: Duration = Duration::from_secs(5);
 
 /// The frames of an earlier run that a sink has.
 pub struct Resume {
-    progress: SinkProgress,
+    /// The rows that the reader has.
+    pub progress: SinkProgress,
     /// The last frame of the earlier run.
-    through: FrameNo,
-    unconfirmed: u64,
-    in_flight_through: u64,
+    pub through: FrameNo,
+    /// Frames that pass as taken although nobody knows whether the reader has them. They are not sent again.
+    pub unconfirmed: u64,
+    /// After a panic: the last sequence number that the socket was given. The earlier run's frames are taken only when the
+    /// reader has taken this one, too.
+    pub in_flight_through: u64,
     /// The last sequence number that the reader has, and its count, as a start has confirmed them.
-    confirmed: Option<(u64, Option<Credit>)>,
+    pub confirmed: Option<(u64, Option<Credit>)>,
 }
 
 /// The answer of a reader's count.
@@ -102,11 +106,11 @@ impl Resume {
         sender: &SinkSender,
         writer: &mut JournalWriter,
     ) -> Resume {
-        let (taken, last) = (sender.socket().taken(), sender.last());
+        let (taken, last) = (sender.push.taken(), sender.last);
         let known = writer.known_sink(name).cloned().unwrap_or_default();
-        let known = match sender.confirmed() {
+        let known = match sender.confirmed {
             // A disk that refuses records has refused also that the start has confirmed these frames.
-            Some((sequence, credit)) if known.sent().any(|sent| sent.sequence <= sender.begun_after()) => {
+            Some((sequence, credit)) if known.sent().any(|sent| sent.sequence <= sender.begun_after) => {
                 writer.resume(name, sequence, credit);
                 writer.known_sink(name).cloned().unwrap_or(known)
             }
@@ -142,42 +146,6 @@ impl Resume {
     pub fn for_new_reader(name: &str, through: FrameNo) -> Resume {
         let progress = SinkProgress::up_to(name, through);
         Resume { progress, through, unconfirmed: 0, in_flight_through: 0, confirmed: None }
-    }
-
-    /// The sequence number of the last sent frame.
-    pub fn last_sent(&self) -> u64 {
-        self.progress.last_sent()
-    }
-
-    /// The last sequence number that the reader has, and its count, as a start has confirmed them.
-    pub fn confirmed(&self) -> Option<(u64, Option<Credit>)> {
-        self.confirmed
-    }
-
-    /// The frame up to which the reader has all.
-    pub fn taken_through(&self) -> FrameNo {
-        self.progress.through()
-    }
-
-    /// The last frame of the earlier run.
-    pub fn through(&self) -> FrameNo {
-        self.through
-    }
-
-    /// After a panic: the last sequence number that the socket was given. The earlier run's frames are taken only when the
-    /// reader has taken this one, too.
-    pub fn in_flight_through(&self) -> u64 {
-        self.in_flight_through
-    }
-
-    /// Frames that pass as taken although nobody knows whether the reader has them. They are not sent again.
-    pub fn unconfirmed(&self) -> u64 {
-        self.unconfirmed
-    }
-
-    /// Whether the sink needs nothing of this frame.
-    pub fn has_taken(&self, frame: FrameNo) -> bool {
-        self.progress.has_taken(frame)
     }
 
     /// The part of a frame's content that the reader does not have.

@@ -6,7 +6,7 @@
 use afterbay_batch::outbox::FrameToSend;
 use afterbay_events::ReaderState;
 use afterbay_journal::Credit;
-use afterbay_sockets::{OutgoingFrame, Pending, Push, PushNotice, PushOptions};
+use afterbay_sockets::{OutgoingFrame, Pending, Push, PushOptions};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -30,26 +30,29 @@ const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// The PUSH socket of a sink.
 pub struct SinkSender {
-    push: Push,
+    /// The socket.
+    pub push: Push,
     /// Frames that the kernel does not have whole. The socket has their bytes.
     unwritten: VecDeque<FrameToSend>,
     /// Frames with first rows that the kernel has whole and the reader has not finished, with usable credit: their sequence
     /// numbers, and their first rows. The credit bounds their number.
     untaken: VecDeque<(u64, Vec<(Instant, u32)>)>,
-    frames: u64,
+    /// Frames that the socket has been given since the start.
+    pub frames: u64,
     pace: Pace,
     /// Whether rows that wait are joined under backpressure.
-    joins: bool,
+    pub joins: bool,
     /// Whether the last look found frames that the kernel had not accepted, or without credit, the reader had not read.
     is_blocked: bool,
     /// The sequence number of the last frame that the socket has.
-    last: u64,
+    pub last: u64,
     /// Frames whose record is not written yet. The socket gets them with [`SinkSender::commit`].
     staged: VecDeque<FrameToSend>,
     staged_bytes: usize,
-    /// The sequence number that the socket began after, and what the start had confirmed.
-    begun_after: u64,
-    confirmed: Option<(u64, Option<Credit>)>,
+    /// The sequence number that the socket began after.
+    pub begun_after: u64,
+    /// The last sequence number that the reader has, and its count, as the start before had confirmed them.
+    pub confirmed: Option<(u64, Option<Credit>)>,
 }
 
 /// The speed at which the reader finishes frames, and the number of frames ahead that follows from it.
@@ -99,11 +102,6 @@ impl SinkSender {
         }
     }
 
-    /// Whether a reader is connected.
-    pub fn is_connected(&self) -> bool {
-        self.push.is_connected()
-    }
-
     /// Forgets all frames, and continues after the last one that was sent. Only while no reader is connected: the frames must
     /// be composed again.
     /// `confirmed` is what the start has confirmed: the last sequence number that the reader has, and its count.
@@ -113,11 +111,6 @@ impl SinkSender {
         self.last = sequence;
         self.unwritten.clear();
         self.untaken.clear();
-    }
-
-    /// Sets whether rows that wait are joined under backpressure.
-    pub fn set_joins(&mut self, joins: bool) {
-        self.joins = joins;
     }
 
     /// Whether the socket takes a further frame after the staged ones.
@@ -249,45 +242,10 @@ impl SinkSender {
         }
     }
 
-    /// Frames that the socket has been given since the start.
-    pub fn frames(&self) -> u64 {
-        self.frames
-    }
-
-    /// The sequence number of the last frame that the socket has been given.
-    pub fn last(&self) -> u64 {
-        self.last
-    }
-
-    /// The sequence number that the socket began after.
-    pub fn begun_after(&self) -> u64 {
-        self.begun_after
-    }
-
-    /// The reader's state that the start had confirmed before the socket began: see [`SinkSender::begin_after`].
-    pub fn confirmed(&self) -> Option<(u64, Option<Credit>)> {
-        self.confirmed
-    }
-
-    /// The socket.
-    pub fn socket(&self) -> &Push {
-        &self.push
-    }
-
-    /// The socket, for events of the poll and for its deadline.
-    pub fn socket_mut(&mut self) -> &mut Push {
-        &mut self.push
-    }
-
     /// The reader's count at which exactly the taken frames are finished. `None` without credit.
     pub fn credit(&self) -> Option<Credit> {
         let handed_over = self.push.written();
         self.push.position().map(|at| Credit { generation: at.generation, sent: at.count, handed_over })
-    }
-
-    /// The next notice of the socket.
-    pub fn next_notice(&mut self) -> Option<PushNotice> {
-        self.push.next_notice()
     }
 }
 

@@ -24,7 +24,8 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 
 /// One sink of a stream.
 pub struct Sink {
-    name: String,
+    /// The sink's name in the journal.
+    pub name: String,
     /// The frames that wait in memory.
     pub outbox: Outbox,
     memory: Portion,
@@ -35,7 +36,8 @@ pub struct Sink {
     counters: Arc<SinkCounters>,
     /// The frames of an earlier run that the reader has, until all frames of that run have been pushed.
     resume: Option<Resume>,
-    last_pushed: FrameNo,
+    /// The last frame that was pushed.
+    pub last_pushed: FrameNo,
     recorded: RecordedProgress,
     /// The generation of the reader that the journal has on disk as the one that gets the frames.
     written_generation: Option<u64>,
@@ -62,12 +64,12 @@ impl Sink {
         records: &Records,
         counters: Arc<SinkCounters>,
     ) -> Sink {
-        let outbox = Outbox::new(options, resume.last_sent(), resume.taken_through().0);
-        let last_pushed = resume.taken_through();
-        let spill = (last_pushed < resume.through()).then(|| {
-            Spill::of_earlier_run(records.backlog_from(FrameNo(last_pushed.0 + 1)), resume.through())
-        });
-        let recorded = RecordedProgress { sequence: resume.last_sent(), through: last_pushed, credit: None };
+        let outbox = Outbox::new(options, resume.progress.last_sent(), resume.progress.through().0);
+        let last_pushed = resume.progress.through();
+        let spill = (last_pushed < resume.through)
+            .then(|| Spill::of_earlier_run(records.backlog_from(FrameNo(last_pushed.0 + 1)), resume.through));
+        let recorded =
+            RecordedProgress { sequence: resume.progress.last_sent(), through: last_pushed, credit: None };
         Sink {
             name,
             outbox,
@@ -82,19 +84,9 @@ impl Sink {
         }
     }
 
-    /// The last frame that was pushed.
-    pub fn last_pushed(&self) -> FrameNo {
-        self.last_pushed
-    }
-
-    /// The sink's name in the journal.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Whether the sink needs nothing of this frame, because of an earlier run.
     pub fn has_taken(&self, frame: FrameNo) -> bool {
-        self.resume.as_ref().is_some_and(|resume| resume.has_taken(frame))
+        self.resume.as_ref().is_some_and(|resume| resume.progress.has_taken(frame))
     }
 
     /// Ends the sink after a panic. The socket stays connected.
@@ -110,7 +102,7 @@ impl Sink {
             if self.has_taken(persisted.frame()) {
                 return;
             }
-            drop(self.resume.take_if(|resume| persisted.frame() > resume.through()));
+            drop(self.resume.take_if(|resume| persisted.frame() > resume.through));
         }
         let frame = |content| frame(persisted.frame(), persisted.at(), content);
         if self.spill.is_none() && self.has_room() {
@@ -173,11 +165,11 @@ impl Sink {
                 router.record(read.frame, records);
             }
         }
-        drop(self.resume.take_if(|resume| read.frame > resume.through()));
+        drop(self.resume.take_if(|resume| read.frame > resume.through));
         let mut in_flight_through = 0;
         if let Some(resume) = &self.resume {
             content = resume.remaining(read.frame, content);
-            in_flight_through = resume.in_flight_through();
+            in_flight_through = resume.in_flight_through;
         }
         let received_at = Timestamp::from_unix_ns(read.received_unix_ns, now);
         self.outbox.push_rest(frame(read.frame, received_at, content), in_flight_through);
@@ -222,11 +214,11 @@ impl Sink {
                 self.counters.first_token_taken_seconds.observe_many(time, u64::from(rows));
             }
         }
-        self.outbox.taken(self.sender.socket().taken());
+        self.outbox.taken(self.sender.push.taken());
         // Before a frame is sent: after a kill, the reader's count is compared with this record.
         self.record_taken(records, now);
-        if self.sender.socket().is_held() && records.may_send(now) {
-            self.sender.socket_mut().hold(false);
+        if self.sender.push.is_held() && records.may_send(now) {
+            self.sender.push.hold(false);
         }
         let was_refused = self.sender.staged().frames > 0;
         let mut has_sent = false;
@@ -263,10 +255,10 @@ impl Sink {
             self.sender.flush(now.instant, on_written);
         }
         failpoint::at("flushed");
-        self.outbox.taken(self.sender.socket().taken());
+        self.outbox.taken(self.sender.push.taken());
         // A notice may name frames as unconfirmed. It is published before they count as taken: after a death in between, nobody
         // would name them.
-        if !self.sender.socket().has_notices() {
+        if !self.sender.push.has_notices() {
             self.record_taken(records, now);
         }
         self.memory.set(self.outbox.memory());
@@ -281,7 +273,7 @@ impl Sink {
         // Frames without content for this sink are taken, too, if nothing is queued.
         let through = if self.is_drained() { self.last_pushed.max(taken) } else { taken };
         debug_assert!(through >= self.recorded.through, "a taken frame stays taken");
-        let (sequence, credit) = (self.sender.socket().taken(), self.sender.credit());
+        let (sequence, credit) = (self.sender.push.taken(), self.sender.credit());
         let recorded = &mut self.recorded;
         // The credit is recorded even before the reader has taken a frame: it is where the reader's count begins.
         if (recorded.sequence, recorded.through, recorded.credit) != (sequence, through, credit) {
@@ -293,19 +285,19 @@ impl Sink {
     /// Forgets the frames that the next process does not have, and records which frames it has.
     pub fn drop_unsaved(&mut self, records: &mut Records) {
         self.sender.drop_unsaved();
-        let socket = self.sender.socket();
-        records.record_never_written(&self.name, socket.taken(), self.sender.last(), self.sender.credit());
+        let socket = &self.sender.push;
+        records.record_never_written(&self.name, socket.taken(), self.sender.last, self.sender.credit());
     }
 
     /// Records at the end of the stream which of the socket's frames the kernel never had.
     pub fn record_never_written(&self, records: &mut Records) {
-        let socket = self.sender.socket();
+        let socket = &self.sender.push;
         records.record_never_written(&self.name, socket.taken(), socket.written(), self.sender.credit());
     }
 
     /// Does what is due.
     pub fn tick(&mut self, now: Instant) {
-        self.sender.socket_mut().tick(now);
+        self.sender.push.tick(now);
         if let Some(spill) = &mut self.spill {
             spill.retry_at.take_if(|at| *at <= now);
         }
@@ -314,7 +306,7 @@ impl Sink {
     /// The time at which [`Sink::tick`] or [`Sink::send`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let spill = self.spill.as_ref().and_then(|spill| spill.retry_at);
-        [self.sender.socket().deadline(), spill].into_iter().flatten().min()
+        [self.sender.push.deadline(), spill].into_iter().flatten().min()
     }
 
     /// Number and bytes of the frames that wait only in the journal.
@@ -329,7 +321,7 @@ impl Sink {
 
     /// Number and bytes of the frames that the reader has not taken. Without credit, the kernel's word counts for the reader.
     pub fn backlog_size(&self) -> (usize, u64) {
-        let (pending, unfinished) = (self.sender.socket().pending(), self.sender.socket().unfinished());
+        let (pending, unfinished) = (self.sender.push.pending(), self.sender.push.unfinished());
         let staged = self.sender.staged();
         let (spilled, spilled_bytes) = self.spilled();
         let frames = spilled + self.outbox.frames() + staged.frames + pending.frames + unfinished.frames;
@@ -340,7 +332,7 @@ impl Sink {
     /// Whether the reader has taken every pushed frame. Without credit, the kernel's word counts for the reader.
     pub fn is_drained(&self) -> bool {
         let is_empty = self.spill.is_none() && self.outbox.is_empty() && self.sender.staged().frames == 0;
-        is_empty && self.sender.socket().is_drained()
+        is_empty && self.sender.push.is_drained()
     }
 }
 

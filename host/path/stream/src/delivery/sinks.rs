@@ -77,13 +77,13 @@ impl Delivery {
 
     /// The last frame that was pushed.
     pub fn last_pushed(&self) -> FrameNo {
-        self.sinks.iter().map(Sink::last_pushed).max().unwrap_or_default()
+        self.sinks.iter().map(|sink| sink.last_pushed).max().unwrap_or_default()
     }
 
     /// Handles an event of the poll, if the event is a sink's.
     pub fn ready(&mut self, event: &mio::event::Event, now: Instant) {
-        if let Some(sink) = self.sinks.iter_mut().find(|sink| sink.sender.socket().owns(event.token())) {
-            sink.sender.socket_mut().ready(event, now);
+        if let Some(sink) = self.sinks.iter_mut().find(|sink| sink.sender.push.owns(event.token())) {
+            sink.sender.push.ready(event, now);
         }
     }
 
