@@ -8,11 +8,11 @@ use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_sockets::{OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_stream::{
-    Budget, CallDone, CallHandle, CallService, Clock, DrivenStream, JournalPolicy, Setup, SinkSetup,
-    SystemClock,
+    Budget, CallDone, CallHandle, CallOutcome, CallService, Clock, DrivenStream, JournalPolicy, PluginSetup,
+    ServiceResponse, Setup, SinkSetup, SystemClock,
 };
 use afterbay_supervision::fdstore::{FdStore, Inherited};
-use afterbay_wire::{Batch, BatchPart, DecodedFrame, decode};
+use afterbay_wire::{Batch, BatchPart, DecodedFrame, Layouts, decode};
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use std::hint::black_box;
@@ -30,31 +30,90 @@ const TURNS_MAX: usize = 10_000;
 
 /// Carries every frame from a scheduler through a stream to a reader. The next frame is sent when the one before has arrived.
 pub fn carry(traffic: &Traffic, engine: &str) -> anyhow::Result<()> {
-    let dir = tempfile::tempdir()?;
-    let clock = Arc::new(StepClock::default());
-    // The reader listens before the stream connects: the clock stands still, so a second try would never come.
-    let mut reader = Reader::bind(dir.path())?;
-    let mut stream = start(dir.path(), engine, traffic, clock.clone())?;
-    let mut scheduler = Scheduler::connect(dir.path())?;
-    let mut arrived = |scheduler: &mut Scheduler, what: &str| {
+    let mut world = World::start(engine, &traffic.layouts, Vec::new())?;
+    for frame in &traffic.frames {
+        world.send(frame)?;
+        let number = world.sent;
         for _ in 0..TURNS_MAX {
-            scheduler.turn()?;
-            if stream.turn().is_some() {
-                bail!("the stream ended before {what}");
-            }
-            if let Some(bytes) = reader.turn()? {
-                return Ok(bytes);
+            if let Some(bytes) = world.turn()? {
+                ensure!(bytes == *frame, "frame {number} was changed");
+                break;
             }
         }
-        bail!("{what} did not arrive")
-    };
-    for (number, frame) in (1..).zip(&traffic.frames) {
-        clock.steps.fetch_add(1, Ordering::Relaxed);
-        scheduler.send(number, frame)?;
-        let bytes = arrived(&mut scheduler, &format!("frame {number}"))?;
-        ensure!(bytes == *frame, "frame {number} was changed");
+        ensure!(world.arrived == number, "frame {number} did not arrive");
     }
     Ok(())
+}
+
+/// A scheduler, a stream with a journal on disk and one sink, and a reader, all on this thread.
+pub struct World {
+    /// The stream.
+    pub stream: DrivenStream,
+    scheduler: Scheduler,
+    reader: Reader,
+    clock: Arc<StepClock>,
+    sent: u64,
+    arrived: u64,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    /// Starts a stream with these plugins.
+    pub fn start(engine: &str, layouts: &Layouts, plugins: Vec<PluginSetup>) -> anyhow::Result<World> {
+        let dir = tempfile::tempdir()?;
+        let clock = Arc::new(StepClock::default());
+        // The reader listens before the stream connects: the clock stands still, so a second try would never come.
+        let reader = Reader::bind(dir.path())?;
+        let stream = start(dir.path(), engine, layouts.clone(), plugins, clock.clone())?;
+        let scheduler = Scheduler::connect(dir.path())?;
+        Ok(World { stream, scheduler, reader, clock, sent: 0, arrived: 0, _dir: dir })
+    }
+
+    /// Sends the scheduler's next frame.
+    fn send(&mut self, frame: &Bytes) -> anyhow::Result<()> {
+        self.clock.steps.fetch_add(1, Ordering::Relaxed);
+        self.sent += 1;
+        self.scheduler.send(self.sent, frame)
+    }
+
+    /// Lets each socket and the stream make one turn. Returns a frame that arrived.
+    fn turn(&mut self) -> anyhow::Result<Option<Bytes>> {
+        self.scheduler.turn()?;
+        ensure!(self.stream.turn().is_none(), "the stream ended before frame {}", self.sent);
+        self.arrived()
+    }
+
+    fn arrived(&mut self) -> anyhow::Result<Option<Bytes>> {
+        let bytes = self.reader.turn()?;
+        self.arrived += u64::from(bytes.is_some());
+        Ok(bytes)
+    }
+
+    /// Sends a frame, and lets the stream carry everything that is due. Returns the CPU time of the stream.
+    pub fn settle(&mut self, frame: &Bytes) -> anyhow::Result<Duration> {
+        self.send(frame)?;
+        let (mut idle, mut cpu) = (0, Duration::ZERO);
+        for _ in 0..TURNS_MAX {
+            self.scheduler.turn()?;
+            let begun = cpu_time();
+            ensure!(self.stream.turn().is_none(), "the stream ended before frame {}", self.sent);
+            cpu += cpu_time() - begun;
+            let is_idle = self.arrived()?.is_none()
+                && self.scheduler.push.pending().frames == 0
+                && self.stream.wait() > Duration::ZERO;
+            idle = if is_idle { idle + 1 } else { 0 };
+            if idle > 2 {
+                return Ok(cpu);
+            }
+        }
+        bail!("frame {} is without end", self.sent)
+    }
+}
+
+/// The CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// The number of rows that [`join_and_take`] joins and takes.
@@ -108,16 +167,25 @@ impl Clock for StepClock {
     fn sleep(&self, _: Duration) {}
 }
 
-struct NoCalls;
+/// A service that answers at once.
+struct Answers;
 
-impl CallService for NoCalls {
-    fn send(&self, _endpoint: &str, _body: Bytes, _done: CallDone) -> CallHandle {
+impl CallService for Answers {
+    fn send(&self, _endpoint: &str, _body: Bytes, done: CallDone) -> CallHandle {
+        let response = ServiceResponse { status: 200, body: Vec::new() };
+        done(CallOutcome { result: Ok(response), place: Box::new(()) });
         Box::new(())
     }
 }
 
-/// Starts a stream with a journal on disk, one sink and no plugin.
-fn start(dir: &Path, engine: &str, traffic: &Traffic, clock: Arc<StepClock>) -> anyhow::Result<DrivenStream> {
+/// Starts a stream with a journal on disk and one sink.
+fn start(
+    dir: &Path,
+    engine: &str,
+    layouts: Layouts,
+    plugins: Vec<PluginSetup>,
+    clock: Arc<StepClock>,
+) -> anyhow::Result<DrivenStream> {
     let text = format!(
         "[journal]\ndir = {:?}\n[[stream]]\nname = \"s\"\nengine = {engine:?}\nlisten = \"ipc://{dir}/in\"\n\
          [[stream.sink]]\nname = \"r\"\nconnect = \"ipc://{dir}/out\"\n",
@@ -147,16 +215,16 @@ fn start(dir: &Path, engine: &str, traffic: &Traffic, clock: Arc<StepClock>) -> 
         inherited: Inherited::from_entries(&store, Vec::new()),
         fdstore: store,
         handed_over: None,
-        layouts: traffic.layouts.clone(),
+        layouts,
         journal: journal.stream("s")?,
         reopen: Box::new(move || journal.stream("s")),
         journal_policy: JournalPolicy { on_error: config::OnError::Stop, durable_first: false },
         spill_max: u64::MAX,
         budget: Budget::new(u64::MAX),
         abandon_after: Duration::from_secs(3600),
-        plugins: Vec::new(),
+        plugins,
         attributes: Box::new(|_| None),
-        calls: Arc::new(NoCalls),
+        calls: Arc::new(Answers),
         scheduler: Box::new(|| None),
         frame_loads: None,
         connector: None,

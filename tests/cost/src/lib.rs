@@ -11,6 +11,7 @@ pub mod traffic;
 
 // Under callgrind.
 pub mod carried;
+pub mod loads;
 
 // Its journal.
 mod disk;

@@ -3,6 +3,7 @@
 use afterbay_cost::callgrind::{self, Caller, Cost, Profile};
 use afterbay_cost::carried;
 use afterbay_cost::figures::{CaseFigures, Figures, explained};
+use afterbay_cost::loads::{LOADS, Load};
 use afterbay_cost::traffic::Traffic;
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
@@ -16,7 +17,7 @@ struct Args {
     /// Write tests/cost/cost.toml instead of comparing with it
     #[arg(long)]
     bless: bool,
-    /// Only the cases whose name contains TEXT, such as "pickle.64"
+    /// Only the cases whose name contains TEXT, such as "pickle.64", or the loads, such as "load.held"
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// Do the work that is measured. The program starts itself so under callgrind
@@ -98,6 +99,9 @@ fn round(figure: f64) -> f64 {
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let cases: Vec<Case> = cases().filter(|case| case.name().contains(&args.only)).collect();
+    if !args.only.is_empty() && cases.is_empty() {
+        return loads(&args);
+    }
     if args.measured {
         return cases.iter().try_for_each(Case::run);
     }
@@ -137,6 +141,21 @@ fn main() -> anyhow::Result<()> {
         ensure!(args.only.is_empty(), "--bless writes all cases: leave --only out");
         std::fs::write(&file, now.to_toml()).with_context(|| file.display().to_string())?;
     }
+    Ok(())
+}
+
+/// Measures frames with each load whose name contains `--only`, beside the same frames without the load.
+fn loads(args: &Args) -> anyhow::Result<()> {
+    let loads: Vec<&Load> = LOADS.iter().filter(|load| load.name.contains(&args.only)).collect();
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["ns CPU a row", "with", "without", "ratio"]);
+    for load in loads {
+        let [with, without] = load.measure()?;
+        let figures = [with, without, with / without];
+        table.add_row(std::iter::once(load.name.to_owned()).chain(figures.map(|it| format!("{it:.1}"))));
+    }
+    writeln!(io::stdout(), "{table}")?;
     Ok(())
 }
 

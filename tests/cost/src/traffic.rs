@@ -5,6 +5,7 @@ use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
 use afterbay_wire::{BatchKind, Layouts};
 use bytes::Bytes;
+use std::ops::Range;
 
 /// Frames that are sent in a cycle.
 pub struct Traffic {
@@ -29,8 +30,8 @@ impl Traffic {
             });
         }
         let wire = if wire == "pickle" { SynthWire::Pickle } else { SynthWire::Msgpack };
-        let frames = (1..=steps).map(|step| batch(rows, step, steps).encode(BatchKind::TokenId, wire));
-        let frames = frames.collect::<Result<_, _>>()?;
+        let frames = (1..=steps).map(|step| sglang_frame(wire, 0..rows, step, steps, id));
+        let frames = frames.collect::<anyhow::Result<_>>()?;
         Ok(Traffic { frames, rows_per_frame: rows, layouts: Layouts::builtin() })
     }
 
@@ -40,8 +41,13 @@ impl Traffic {
     }
 }
 
-/// A token id of a row.
-fn id(row: u64, step: u64) -> i64 {
+/// The rid of SGLang's request.
+pub fn rid(request: u64) -> String {
+    format!("{request:016x}{:016x}", request.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// The usual token of a request's step.
+pub fn id(row: u64, step: u64) -> i64 {
     ((row * 31 + step * 17) % 128_000) as i64
 }
 
@@ -58,9 +64,16 @@ fn outputs(rows: u64, step: u64, steps: u64) -> SynthOutputs {
     SynthOutputs { rows: (0..rows).map(row).collect(), timestamp, stats, ..SynthOutputs::default() }
 }
 
-fn batch(rows: u64, step: u64, steps: u64) -> SynthBatch {
+/// The frame of SGLang of this step, with one row per request. `id` gives the token of a request's step.
+pub fn sglang_frame(
+    wire: SynthWire,
+    requests: Range<u64>,
+    step: u64,
+    steps: u64,
+    id: impl Fn(u64, u64) -> i64,
+) -> anyhow::Result<Bytes> {
     let row = |row: u64| SynthRow {
-        rid: format!("{row:016x}{:016x}", row.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        rid: rid(row),
         prompt_tail: if step == 1 { vec![11, 12, 13, 14, 15] } else { Vec::new() },
         ids: vec![id(row, step)],
         finish: (step == steps).then_some(SynthFinish::Length(steps)),
@@ -68,5 +81,5 @@ fn batch(rows: u64, step: u64, steps: u64) -> SynthBatch {
         prompt_tokens: 32,
         ..SynthRow::default()
     };
-    SynthBatch { rows: (0..rows).map(row).collect() }
+    Ok(SynthBatch { rows: requests.map(row).collect() }.encode(BatchKind::TokenId, wire)?)
 }
