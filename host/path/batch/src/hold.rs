@@ -5,6 +5,7 @@
 //! the row ends only where the text is whole; this crate tracks the text. The chain decides which rows are held, and the ledger
 //! counts them.
 
+mod batches;
 mod of_request;
 mod recover;
 mod times;
@@ -14,7 +15,8 @@ use crate::joins::{JoinEnds, Joins};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::{FrameNo, JournalRequest};
 use afterbay_text::{TextProgress, Vocabulary};
-use afterbay_wire::{Batch, BatchKind, BatchPart};
+use afterbay_wire::{Batch, BatchKind};
+use batches::HeldBatches;
 use of_request::{LeaveAt, PluginHold, RequestHolds};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,14 +66,14 @@ pub struct HeldRows {
     by_plugin: Vec<(Name, Held)>,
     /// The request that last had no held row any more, and its `since`. Its rows may be held again at once, as others.
     emptied: Option<(u64, FrameNo)>,
-    bytes: usize,
+    batches: HeldBatches,
 }
 
 /// Held rows that leave in a frame of their own, because no new row of their requests takes them along.
 pub struct DueRelease {
     /// The plugin that held the rows.
     pub plugin: Name,
-    /// One row per request, in the order of the requests' numbers.
+    /// One row per request, in the order of the batch.
     pub rows: Vec<DueRow>,
     /// The rows as one batch.
     pub batch: Batch,
@@ -99,7 +101,7 @@ impl HeldRows {
             due: BTreeSet::new(),
             by_plugin: Vec::new(),
             emptied: None,
-            bytes: 0,
+            batches: HeldBatches::default(),
         }
     }
 
@@ -224,7 +226,7 @@ impl HeldRows {
     /// Checks that the row can be held at all. Rows that cannot be joined can: they leave one by one. The error is a sentence for
     /// the operator.
     pub fn check(&self, row: &HeldRow) -> Result<(), String> {
-        match (row.batch.kind(), &self.joins.ends) {
+        match (row.kind(), &self.joins.ends) {
             (BatchKind::TokenId, JoinEnds::Nowhere) => {
                 Err("before a detokenizer rows are held only where sink.tokenizer is known".to_owned())
             }
@@ -234,23 +236,47 @@ impl HeldRows {
     }
 
     /// Checks that the bounds allow one more row. The error is a sentence for the operator.
-    pub fn check_room(&self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
+    pub fn check_room(&mut self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
         let rows = self.of(number, plugin).map_or(0, |hold| hold.rows.len());
         if rows >= ROWS_MAX {
             return Err(format!("held rows of the request: {rows}, the limit"));
         }
-        let bytes = self.bytes + row.batch.bytes().len();
+        let mut bytes = self.batches.bytes_with(&row.batch);
+        if bytes > BYTES_MAX && self.batches.are_sparse() {
+            self.detach_rows();
+            bytes = self.batches.bytes_with(&row.batch);
+        }
         if bytes > BYTES_MAX {
             return Err(format!("held rows of the stream with this one: {bytes} bytes, limit {BYTES_MAX}"));
         }
         Ok(())
     }
 
+    /// Takes the rows of each batch of which few rows are still held into a smaller batch.
+    fn detach_rows(&mut self) {
+        let HeldRows { by_request, batches, .. } = self;
+        let holds = by_request.values_mut().flat_map(|request| &mut request.of_plugins);
+        let mut of_batches: BTreeMap<usize, Vec<&mut HeldRow>> = BTreeMap::new();
+        for row in holds.flat_map(|hold| &mut hold.rows).filter(|row| batches.is_sparse(&row.batch)) {
+            of_batches.entry(row.batch.address()).or_default().push(row);
+        }
+        for mut rows in of_batches.into_values() {
+            rows.sort_unstable_by_key(|row| row.row);
+            let indexes: Vec<u32> = rows.iter().map(|row| row.row).collect();
+            let Some(Ok(own)) = rows.first().map(|row| row.batch.detach(&indexes)) else { continue };
+            for (at, row) in (0..).zip(rows) {
+                batches.remove(&row.batch);
+                batches.add(&own);
+                (row.batch, row.row) = (own.clone(), at);
+            }
+        }
+    }
+
     /// Holds a row. `until` is the deadline if this is the first row that the plugin holds. A later row has the deadline of the
     /// first, and keeps `until` for the time when the rows before it are released.
     pub fn hold(&mut self, handle: JournalRequest, plugin: &Name, mut row: HeldRow, until: Instant) {
         let number = handle.number().0;
-        self.bytes += row.batch.bytes().len();
+        self.batches.add(&row.batch);
         let before = self.emptied.filter(|(emptied, _)| *emptied == number).map(|(_, since)| since);
         let request = self.by_request.entry(number).or_insert_with(|| {
             let since = before.map_or(row.frame, |before| before.min(row.frame));
@@ -274,8 +300,8 @@ impl HeldRows {
             request.of_plugins.len() - 1
         });
         let hold = &mut request.of_plugins[at];
-        if let Some(vocabulary) = self.joins.ends.vocabulary(row.batch.kind()) {
-            row.is_whole = advance(&mut hold.progress, vocabulary, &row.batch);
+        if let Some(vocabulary) = self.joins.ends.vocabulary(row.kind()) {
+            row.is_whole = advance(&mut hold.progress, vocabulary, &row);
         }
         if hold.released == hold.rows.len() {
             hold.hold_deadline = until;
@@ -291,14 +317,14 @@ impl HeldRows {
     }
 
     /// Whether the text is whole after the plugin's held rows and this row. True if no detokenizer reads the row.
-    pub fn is_whole_with(&self, number: u64, plugin: &str, row: &Batch) -> bool {
+    pub fn is_whole_with(&self, number: u64, plugin: &str, row: &HeldRow) -> bool {
         let Some(vocabulary) = self.joins.ends.vocabulary(row.kind()) else { return true };
         let mut progress = self.of(number, plugin).map_or(TextProgress::default(), |hold| hold.progress);
         advance(&mut progress, vocabulary, row)
     }
 
     /// Whether the text is whole after this row, which already contains the held rows.
-    pub fn is_whole_alone(&self, row: &Batch) -> bool {
+    pub fn is_whole_alone(&self, row: &HeldRow) -> bool {
         let vocabulary = self.joins.ends.vocabulary(row.kind());
         vocabulary.is_none_or(|vocabulary| advance(&mut TextProgress::default(), vocabulary, row))
     }
@@ -326,7 +352,7 @@ impl HeldRows {
             self.by_since.remove(&(since, number));
             self.emptied = Some((number, since));
         }
-        self.bytes -= taken.iter().map(|row| row.batch.bytes().len()).sum::<usize>();
+        taken.iter().for_each(|row| self.batches.remove(&row.batch));
         let held = self.held(&plugin);
         held.requests -= u64::from(is_empty);
         held.rows -= taken.iter().map(|row| row.received.rows).sum::<u64>();
@@ -414,6 +440,9 @@ impl HeldRows {
     }
 
     fn end_instances(&mut self, is_gone: impl Fn(&Name) -> bool) {
+        if !self.by_plugin.iter().any(|(plugin, _)| is_gone(plugin)) {
+            return;
+        }
         self.change_all(|_, hold| {
             if is_gone(&hold.plugin) {
                 hold.end(HoldEnd::Instance);
@@ -456,27 +485,31 @@ impl HeldRows {
         }
         let plugin = plugin?;
         due.sort_unstable_by_key(|(request, ..)| request.number());
-        let mut rows: Vec<DueRow> = Vec::new();
-        for (request, count, why) in due {
-            let Some(hold) = self.of(request.number().0, &plugin) else { continue };
-            // Rows that cannot be joined leave one by one.
-            let all = HeldRow::join(&hold.rows[..count]).map(|held| (held, count));
-            let Ok((held, rows_of_it)) =
-                all.or_else(|_| HeldRow::join(&hold.rows[..1]).map(|held| (held, 1)))
-            else {
-                continue;
-            };
-            rows.push(DueRow { request, held, rows: rows_of_it, why });
-        }
-        let parts: Vec<BatchPart<'_>> = rows.iter().map(|row| BatchPart::from(&row.held.batch)).collect();
-        let batch = match Batch::join(&parts) {
-            Ok(batch) => batch,
-            // Rows of different kinds cannot share a batch: the first leaves now, the others with the next marker.
+        let rows_of = |(request, count, _): &(JournalRequest, usize, HoldEnd)| {
+            self.of(request.number().0, &plugin).map_or(&[][..], |hold| &hold.rows[..*count])
+        };
+        let requests: Vec<&[HeldRow]> = due.iter().map(rows_of).collect();
+        let joined = match HeldRow::join_all(&requests) {
+            Ok(joined) => joined,
             Err(_) => {
-                rows.truncate(1);
-                Batch::join(&[BatchPart::from(&rows.first()?.held.batch)]).ok()?
+                // Rows that cannot be joined leave one by one.
+                let join = |((_, count, _), rows): (&mut (_, usize, _), &&[HeldRow])| {
+                    HeldRow::join(rows).unwrap_or_else(|_| {
+                        *count = 1;
+                        rows[0].clone()
+                    })
+                };
+                let rows: Vec<HeldRow> = due.iter_mut().zip(&requests).map(join).collect();
+                // Rows of different kinds cannot share a batch: the first leaves now, the others with the next marker.
+                let each: Vec<&[HeldRow]> = rows.iter().map(std::slice::from_ref).collect();
+                HeldRow::join_all(&each).or_else(|_| Ok::<_, String>(vec![rows[0].detached()?])).ok()?
             }
         };
+        let batch = joined.first()?.batch.clone();
+        let due = due.into_iter().zip(joined);
+        let mut rows: Vec<DueRow> =
+            due.map(|((request, rows, why), held)| DueRow { request, held, rows, why }).collect();
+        rows.sort_unstable_by_key(|row| row.held.row);
         for row in &rows {
             drop(self.remove(row.request.number().0, &plugin, row.rows));
         }
@@ -491,9 +524,9 @@ impl HeldRows {
 }
 
 /// Adds a row to the text. Returns whether the text is whole after the row.
-fn advance(progress: &mut TextProgress, vocabulary: &Vocabulary, row: &Batch) -> bool {
+fn advance(progress: &mut TextProgress, vocabulary: &Vocabulary, row: &HeldRow) -> bool {
     let mut ids = Vec::new();
-    row.row_ids(0, &mut ids);
+    row.ids(&mut ids);
     let _ending = progress.advance(vocabulary, &ids);
     progress.is_whole()
 }

@@ -89,7 +89,9 @@ impl ChainOutput {
         if let Err(at) = self.held.binary_search(&row) {
             self.held.insert(at, row);
         }
-        self.released.retain(|released| released.row != row);
+        if let Ok(at) = self.released.binary_search_by_key(&row, |released| released.row) {
+            self.released.remove(at);
+        }
     }
 
     /// Drops the row's tokens and aborts its request, because `plugin` had to judge the row and did not.
@@ -113,7 +115,7 @@ impl ChainOutput {
         );
     }
 
-    /// Copies the row with the chain's changes so far, but without a finish reason. The error's text is for the operator.
+    /// The row with the chain's changes so far, but without a finish reason. The error's text is for the operator.
     pub fn to_held_row(&self, row: u32) -> Result<HeldRow, String> {
         let decision = &self.decisions[row as usize];
         // After a restart the held row is rebuilt from the journal.
@@ -121,16 +123,15 @@ impl ChainOutput {
             return Err("the text that a plugin gave the row is longer than the journal stores".to_owned());
         }
         let mut edit = Edit { text: decision.text.clone(), ..Edit::new(0) };
-        let (batch, mut received, frame, is_joined) = match self.released_at(row) {
-            Some(ReleasedRow { held, .. }) => {
-                (held.batch.detach(&[0]), held.received, held.frame, held.is_joined)
-            }
+        let mut held = match self.released_at(row) {
+            Some(ReleasedRow { held, .. }) => HeldRow { is_whole: true, ..held.clone() },
             None => {
                 let tokens = self.accounted.rows().get(row as usize).map_or(0, |row| row.tokens);
                 let frame = self.accounted.persisted().frame();
-                (self.accounted.batch().detach(&[row]), ReceivedTokens::of_row(tokens), frame, false)
+                HeldRow::new(self.accounted.batch().clone(), row, frame, ReceivedTokens::of_row(tokens))
             }
         };
+        let mut received = held.received;
         match &decision.content {
             RowContent::Unchanged => {}
             RowContent::Delta(ids) => {
@@ -141,8 +142,6 @@ impl ChainOutput {
                 return Err("the row has all ids so far, so it cannot be joined".to_owned());
             }
         }
-        let batch = batch.map_err(|error| error.to_string())?;
-        let mut held = HeldRow { is_joined, ..HeldRow::new(batch, frame, received) };
         held.edit(edit, received)?;
         Ok(held)
     }

@@ -34,7 +34,7 @@ fn batch(rows: Vec<SynthRow>) -> Batch {
 }
 
 fn held(ids: &[i64], frame: u64) -> HeldRow {
-    HeldRow::new(batch(vec![row("a", ids)]), FrameNo(frame), ReceivedTokens::of_row(ids.len() as u32))
+    HeldRow::new(batch(vec![row("a", ids)]), 0, FrameNo(frame), ReceivedTokens::of_row(ids.len() as u32))
 }
 
 fn action(
@@ -103,7 +103,7 @@ impl Recovered {
 
 fn ids(row: &HeldRow) -> Vec<i64> {
     let mut ids = Vec::new();
-    row.batch.row_ids(0, &mut ids);
+    row.ids(&mut ids);
     ids
 }
 
@@ -167,7 +167,7 @@ fn a_held_row_is_rebuilt_with_the_changes_of_the_plugins_before() {
         let due = recovered.rows.take_due(recovered.now).unwrap();
         let received = ReceivedTokens { rows: 1, forwarded, replaced, dropped };
         let row = &due.rows[0].held;
-        assert_eq!((ids(row), row.received, row.batch.finish(0)), (expected, received, finish), "{name}");
+        assert_eq!((ids(row), row.received, row.finish()), (expected, received, finish), "{name}");
     }
     let mut recovered = Recovered::new();
     let actions =
@@ -175,7 +175,7 @@ fn a_held_row_is_rebuilt_with_the_changes_of_the_plugins_before() {
     recovered.repeat(&frame(1, vec![row("a", &[1])], actions)).unwrap();
     assert!(recovered.rows.has_last_row(1));
     let due = recovered.rows.take_due(recovered.now).unwrap();
-    assert!(matches!(due.rows[0].held.batch.finish(0), Finish::Stop { .. }));
+    assert!(matches!(due.rows[0].held.finish(), Finish::Stop { .. }));
     assert!(!recovered.rows.has_last_row(1));
 }
 

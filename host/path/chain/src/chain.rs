@@ -476,7 +476,8 @@ impl Chain {
             output.decide();
             self.count(output);
             let (slot, input) = (&mut self.slots[index], &mut self.input);
-            let turn = Turn { output, input, held_rows, slot, ledger, now: received_at };
+            let turn =
+                Turn { releases: Vec::new(), output, input, held_rows, slot, ledger, now: received_at };
             match answer {
                 Answer::Bypassed => turn.apply_verdicts(Vec::new()),
                 Answer::Verdicts(verdicts) => turn.apply_verdicts(verdicts),

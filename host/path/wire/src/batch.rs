@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value as Json;
@@ -185,12 +186,14 @@ pub(crate) trait EngineBatch: Any + fmt::Debug + Send + Sync {
         &self,
         parts: &[BatchPart<'_>],
         requests: &mut dyn Iterator<Item = &[PartRow]>,
+        fields_stay: bool,
     ) -> Result<Batch, RowsError>;
+    /// Edits the first of the parts, after replacing some of its rows by rows of the others.
     fn edit(
         &self,
-        batch: &Batch,
+        parts: Vec<&Batch>,
         edits: &[Edit],
-        instead: &[(u32, &Batch)],
+        instead: &[(u32, PartRow)],
     ) -> Result<Option<Batch>, RowsError>;
     fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError>;
     fn erase(&self, batch: &Batch, rows: &[u32], left: &mut Vec<String>) -> Result<Bytes, EraseError>;
@@ -201,15 +204,15 @@ pub(crate) trait EngineBatch: Any + fmt::Debug + Send + Sync {
     }
 }
 
-/// The rows of one scheduler step, at least one. A batch owns its bytes.
+/// The rows of one scheduler step, at least one. A batch owns its bytes. Clones share the bytes and the decoded rows.
 ///
 /// For a row past the last one, accessors return the empty answer (`""`, 0, `None`, running).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Batch {
     pub(crate) bytes: Bytes,
     pub(crate) rows: u32,
     /// The rows as their engine's module knows them.
-    pub(crate) body: Box<dyn EngineBatch>,
+    pub(crate) body: Arc<dyn EngineBatch>,
     /// Rows whose `output_ids` are all ids of the request so far, ascending. The frame does not say so.
     pub(crate) cumulative: Vec<u32>,
     /// Whether a row may be the first of its request.
@@ -221,7 +224,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(bytes: Bytes, rows: u32, body: Box<dyn EngineBatch>) -> Batch {
+    pub(crate) fn new(bytes: Bytes, rows: u32, body: impl EngineBatch) -> Batch {
+        let body = Arc::new(body);
         let (cumulative, unread) = (Vec::new(), Vec::new());
         Batch { bytes, rows, body, cumulative, may_begin: true, unread, has_text_rids: false }
     }
@@ -263,6 +267,11 @@ impl Batch {
     /// apart counts once it was read.
     pub fn memory(&self) -> usize {
         size_of::<Batch>() + size_of_val(&*self.body) + self.bytes.len() + self.of_engine().memory()
+    }
+
+    /// A number that this batch and its clones have, and no other batch that lives at the same time.
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.body).addr()
     }
 
     /// The engine that wrote the batch.

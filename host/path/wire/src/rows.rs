@@ -17,24 +17,23 @@ pub(crate) fn check_rows(batch: &Batch, rows: &[u32]) -> Result<(), RowsError> {
     }
 }
 
-/// Calls `write` for each row that an edit leaves in the batch: where the row comes from, and its edit. Part 0 is the batch, and the
-/// parts behind it are those of `instead`.
+/// Calls `write` for each row that an edit leaves in the batch, which is part 0: where the row comes from, and its edit.
 pub(crate) fn edited<'e>(
     batch: &Batch,
     edits: &'e [Edit],
-    instead: &[(u32, &Batch)],
+    instead: &[(u32, PartRow)],
     mut write: impl FnMut(PartRow, Option<&'e Edit>) -> Result<(), RowsError>,
 ) -> Result<(), RowsError> {
-    let (mut edits, mut instead) = (edits.iter().peekable(), (1..).zip(instead).peekable());
+    let (mut edits, mut instead) = (edits.iter().peekable(), instead.iter().peekable());
     for row in 0..batch.rows {
         let edit = edits.next_if(|edit| edit.row == row);
-        let other = instead.next_if(|(_, (of, _))| *of == row);
+        let other = instead.next_if(|(of, _)| *of == row);
         if edit.is_none_or(|edit| edit.tokens != TokenEdit::Drop) {
-            write(other.map_or((0, row), |(part, _)| (part, 0)), edit)?;
+            write(other.map_or((0, row), |(_, other)| *other), edit)?;
         }
     }
     match instead.next() {
-        Some((_, (row, _))) => Err(RowsError::Row { row: *row, rows: batch.rows }),
+        Some((row, _)) => Err(RowsError::Row { row: *row, rows: batch.rows }),
         None => Ok(()),
     }
 }
@@ -182,9 +181,18 @@ impl Batch {
     /// Statistics of several frames become one: what happened in the steps is added, a state is the last one, and the
     /// names of ended requests stand one after the other.
     pub fn join(parts: &[BatchPart<'_>]) -> Result<Batch, RowsError> {
+        Batch::join_rows(parts, false)
+    }
+
+    /// [Joins](Batch::join) rows and no fields of their frames, as if each part was [detached](Batch::detach).
+    pub fn join_detached(parts: &[BatchPart<'_>]) -> Result<Batch, RowsError> {
+        Batch::join_rows(parts, true)
+    }
+
+    fn join_rows(parts: &[BatchPart<'_>], fields_stay: bool) -> Result<Batch, RowsError> {
         let requests = RequestRows::of(parts)?;
         let first = parts.first().ok_or(RowsError::NoRows)?;
-        first.batch.of_engine().join(parts, &mut requests.iter())
+        first.batch.of_engine().join(parts, &mut requests.iter(), fields_stay)
     }
 
     /// Returns the batch with some rows edited, or `None` if no row is left. The edits are ascending, at most one per
@@ -195,13 +203,13 @@ impl Batch {
         self.edit_replacing(edits, &[])
     }
 
-    /// [Edits](Batch::edit) a batch after replacing some rows. Each of `instead` is a row and a batch of one row of the
-    /// same request, for example of held rows [joined](Batch::join) with it. `instead` is ascending, at most one per
-    /// row. Edits apply to the replacements. Fields of the frame are those of this batch.
+    /// [Edits](Batch::edit) a batch after replacing some rows. Each of `instead` is a row, and a batch with the number of a row
+    /// of the same request in it, for example of held rows [joined](Batch::join) with the row. `instead` is ascending, at most
+    /// one per row. Edits apply to the replacements. Fields of the frame are those of this batch.
     pub fn edit_replacing(
         &self,
         edits: &[Edit],
-        instead: &[(u32, &Batch)],
+        instead: &[(u32, &Batch, u32)],
     ) -> Result<Option<Batch>, RowsError> {
         let mut next = 0;
         for edit in edits {
@@ -210,7 +218,16 @@ impl Batch {
             }
             next = edit.row + 1;
         }
-        self.of_engine().edit(self, edits, instead)
+        let mut parts = vec![self];
+        let mut rows = Vec::with_capacity(instead.len());
+        for (row, other, at) in instead {
+            check_rows(other, &[*at])?;
+            if parts.len() == 1 || !parts.last().is_some_and(|last| last.address() == other.address()) {
+                parts.push(other);
+            }
+            rows.push((*row, (parts.len() as u32 - 1, *at)));
+        }
+        self.of_engine().edit(parts, edits, &rows)
     }
 
     /// Returns a frame like this one that ends the requests of some rows, ascending: each is aborted with this message

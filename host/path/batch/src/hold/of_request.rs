@@ -77,7 +77,7 @@ impl PluginHold {
             return Some((rows, why));
         }
         let first = self.rows.first()?;
-        let may_leave = !first.is_joined || joins.ends.vocabulary(first.batch.kind()).is_none();
+        let may_leave = !first.is_joined || joins.ends.vocabulary(first.kind()).is_none();
         let whole = || self.rows[..rows].iter().position(|row| row.is_whole).map_or(rows, |at| at + 1);
         Some((if may_leave { 1 } else { whole() }, why))
     }
@@ -86,7 +86,7 @@ impl PluginHold {
     fn due_in_all(&self, at: LeaveAt, joins: &JoinEnds) -> Option<(usize, HoldEnd)> {
         if self.ends_request && self.released > 0 {
             // The released rows are no part of the request's last row.
-            let is_free = joins.vocabulary(self.rows.first()?.batch.kind()).is_none();
+            let is_free = joins.vocabulary(self.rows.first()?.kind()).is_none();
             let part = self.rows[..self.released].iter().rposition(|row| is_free || row.is_whole);
             if let Some(last) = part {
                 return Some((last + 1, HoldEnd::Verdict));
@@ -101,7 +101,7 @@ impl PluginHold {
             }
             None => return None,
         };
-        let kind = self.rows.first()?.batch.kind();
+        let kind = self.rows.first()?.kind();
         if joins.vocabulary(kind).is_none() || why == HoldEnd::Stop {
             return Some((rows, why));
         }

@@ -5,9 +5,9 @@ use super::HeldRows;
 use crate::{FrameDecoder, HeldRow, ReceivedTokens, aborted};
 use afterbay_events::Name;
 use afterbay_journal::{
-    BacklogFrame, FrameNo, JournalRequest, PluginAction, StoredReplacement, Verdict, is_release_marker,
+    BacklogFrame, JournalRequest, PluginAction, StoredReplacement, Verdict, is_release_marker,
 };
-use afterbay_wire::{Batch, DecodedFrame, Edit, FinishReason, TokenEdit};
+use afterbay_wire::{DecodedFrame, Edit, FinishReason, TokenEdit};
 use std::time::Instant;
 
 impl HeldRows {
@@ -39,8 +39,9 @@ impl HeldRows {
                 },
             });
             let tokens = outcome.tokens.get(row as usize).copied().unwrap_or(0);
-            let own = batch.as_ref().map(|batch| received(batch, row, tokens, frame.frame)).transpose();
-            if let Err(error) = own.and_then(|own| self.repeat(actions, own, request, now)) {
+            let received = ReceivedTokens::of_row(tokens);
+            let own = batch.as_ref().map(|batch| HeldRow::new(batch.clone(), row, frame.frame, received));
+            if let Err(error) = self.repeat(actions, own, request, now) {
                 result = Err(format!("frame {} row {row}: {error}", frame.frame));
             }
         }
@@ -74,12 +75,6 @@ impl HeldRows {
         }
         Ok(())
     }
-}
-
-/// The row as it was received.
-fn received(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<HeldRow, String> {
-    let batch = batch.detach(&[row]).map_err(|error| error.to_string())?;
-    Ok(HeldRow::new(batch, frame, ReceivedTokens::of_row(tokens)))
 }
 
 /// Applies one recorded action to the row.

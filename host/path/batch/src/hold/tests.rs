@@ -16,7 +16,7 @@ fn held(rid: &str, ids: &[i64], frame: u64) -> HeldRow {
     let DecodedFrame::Batch(batch) = afterbay_wire::decode(bytes, &Layouts::builtin()) else {
         panic!("no batch")
     };
-    HeldRow::new(batch, FrameNo(frame), ReceivedTokens::of_row(ids.len() as u32))
+    HeldRow::new(batch, 0, FrameNo(frame), ReceivedTokens::of_row(ids.len() as u32))
 }
 
 fn request(number: u64) -> JournalRequest {
@@ -49,7 +49,7 @@ fn bytes() -> JoinEnds {
 
 fn ids(row: &HeldRow) -> Vec<i64> {
     let mut ids = Vec::new();
-    row.batch.row_ids(0, &mut ids);
+    row.ids(&mut ids);
     ids
 }
 
@@ -213,7 +213,7 @@ fn held_rows_of_several_requests_leave_side_by_side_in_order_of_request_numbers(
     let rids: Vec<&str> = due.batch.rids().collect();
     assert_eq!(rids, ["r2", "r5", "r7"]);
     assert_eq!(&*held_rows.take_due(now).unwrap().plugin, "other");
-    assert!(held_rows.is_empty() && held_rows.bytes == 0);
+    assert!(held_rows.is_empty() && held_rows.batches.bytes == 0);
 }
 
 #[test]
@@ -229,9 +229,9 @@ fn held_rows_and_bytes_are_bounded() {
     let why = held_rows.check_room(1, PLUGIN, &more).unwrap_err();
     assert_eq!(why, "held rows of the request: 4096, the limit");
     assert_eq!(held_rows.check_room(2, PLUGIN, &more), Ok(()));
-    held_rows.bytes = BYTES_MAX - more.batch.bytes().len();
+    held_rows.batches.bytes = BYTES_MAX - more.batch.memory();
     assert_eq!(held_rows.check_room(2, PLUGIN, &more), Ok(()), "up to the bound");
-    held_rows.bytes += 1;
+    held_rows.batches.bytes += 1;
     let why = held_rows.check_room(2, PLUGIN, &more).unwrap_err();
     assert!(why.ends_with("bytes, limit 67108864"), "{why}");
 }
@@ -260,7 +260,7 @@ fn before_a_detokenizer_a_joined_row_stays_until_the_text_is_whole_or_the_stream
     held_rows.release(1, PLUGIN);
     assert_eq!(held_rows.rows_held(1, PLUGIN), 0);
     assert!(!held_rows.is_due(now) && held_rows.deadline(now).is_none());
-    assert!(held_rows.is_whole_with(1, PLUGIN, &held("a", &[0xa9], 2).batch));
+    assert!(held_rows.is_whole_with(1, PLUGIN, &held("a", &[0xa9], 2)));
     held_rows.end_all(HoldEnd::Stop);
     assert_eq!(held_rows.take_due(now).unwrap().rows[0].why, HoldEnd::Stop);
 }

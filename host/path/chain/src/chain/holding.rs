@@ -12,6 +12,7 @@ use afterbay_events::HoldEnd;
 use afterbay_journal::{self as journal, JournalRequest, PluginAction, StoredReplacement};
 use afterbay_runtime::{Action, Ending, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishKind, FinishReason, TokenEdit};
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 /// The reason of the drop of a row that arrived after a plugin had decided to end its request.
@@ -75,12 +76,21 @@ fn not_released(plugin: &str) -> String {
 
 /// The application of one plugin's answer to a batch.
 pub(super) struct Turn<'a> {
+    /// The held rows that are released with rows of the batch, not yet joined.
+    pub(super) releases: Vec<Release>,
     pub(super) output: &'a mut ChainOutput,
     pub(super) input: &'a mut ChainInput,
     pub(super) held_rows: &'a mut HeldRows,
     pub(super) slot: &'a mut PluginSlot,
     pub(super) ledger: &'a Ledger,
     pub(super) now: Instant,
+}
+
+/// The held rows of a request and the row with which they are released.
+pub(super) struct Release {
+    at: SeenRow,
+    rows: Vec<HeldRow>,
+    why: HoldEnd,
 }
 
 /// A row of the batch that the plugin saw.
@@ -107,7 +117,7 @@ impl Turn<'_> {
         let mut verdicts = verdicts.into_iter().peekable();
         for seen in 0..self.input.rows.len() {
             if verdicts.peek().is_none() && !holds_rows && !has_ends {
-                return;
+                break;
             }
             let verdict = verdicts.next_if(|verdict| verdict.row as usize == seen);
             if has_ends && let Some(end) = self.slot.take_end(self.input.requests[seen]) {
@@ -134,6 +144,7 @@ impl Turn<'_> {
             };
             self.apply_hold_verdict(self.seen_row(seen), hold_verdict, shape);
         }
+        self.join_releases();
     }
 
     /// Whether the plugin holds rows of the request.
@@ -175,7 +186,7 @@ impl Turn<'_> {
             }
         };
         self.report_hold_ended(HoldEnd::Verdict, at.row, &held);
-        self.record(at.row, journal::Verdict::Release, String::new(), vec![entries as i64], held.tokens);
+        self.record(at.row, journal::Verdict::Release, "", vec![entries as i64], held.tokens);
         self.put_released(at, held, HoldEnd::Verdict);
         Ok(())
     }
@@ -200,6 +211,7 @@ impl Turn<'_> {
             let finish = self.output.decisions[at.row as usize].finish.clone();
             self.output.decisions[at.row as usize].finish.get_or_insert_with(|| aborted(message));
             self.release_as_one(at, HoldEnd::Instance);
+            self.join_releases();
             self.output.decisions[at.row as usize].finish = finish;
         }
         self.output.terminate(at.row, self.slot.name(), message);
@@ -322,7 +334,7 @@ impl Turn<'_> {
             Err(why) => return self.release_apart(at, why),
         };
         match self.held_rows.check_room(at.request, self.slot.name(), &held) {
-            Ok(()) => self.hold(at, held, time, "behind held rows".to_owned()),
+            Ok(()) => self.hold(at, held, time, "behind held rows"),
             Err(why) => {
                 self.report_hold_refused(why);
                 self.release(at, HoldEnd::Room);
@@ -330,7 +342,7 @@ impl Turn<'_> {
         }
     }
 
-    fn hold(&mut self, at: SeenRow, held: HeldRow, time: Duration, why: String) {
+    fn hold(&mut self, at: SeenRow, held: HeldRow, time: Duration, why: impl Into<Cow<'static, str>>) {
         let Some(request) = self.handle(at.row) else { return };
         self.held_rows.hold(request, self.slot.name(), held, self.now + time);
         self.record(at.row, journal::Verdict::Hold, why, Vec::new(), 0);
@@ -383,21 +395,36 @@ impl Turn<'_> {
             Err(error) => return self.release_apart(at, error),
         };
         let may_leave =
-            self.is_last(at.row) || self.held_rows.is_whole_with(at.request, self.slot.name(), &own.batch);
+            self.is_last(at.row) || self.held_rows.is_whole_with(at.request, self.slot.name(), &own);
         if !may_leave {
             return self.hold_released(at, own, "until the text is whole", why);
         }
-        let entries = self.held_rows.entries(at.request, self.slot.name());
-        let mut all = self.held_rows.remove(at.request, self.slot.name(), usize::MAX);
-        all.push(own);
-        match HeldRow::join(&all) {
-            Ok(held) => {
-                self.report_hold_ended(why, at.row, &held);
-                let (text, ids) = (hold_end_words(why).to_owned(), vec![entries as i64]);
-                self.record(at.row, journal::Verdict::Release, text, ids, held.tokens);
-                self.put_released(at, held, why);
+        let mut rows = self.held_rows.remove(at.request, self.slot.name(), usize::MAX);
+        rows.push(own);
+        self.releases.push(Release { at, rows, why });
+    }
+
+    /// Joins the rows of all releases so far: together, because rows of the same frames cost little more than one of them.
+    fn join_releases(&mut self) {
+        let releases = std::mem::take(&mut self.releases);
+        let requests: Vec<&[HeldRow]> = releases.iter().map(|release| &release.rows[..]).collect();
+        if requests.is_empty() {
+            return;
+        }
+        let joined: Vec<Result<HeldRow, String>> = match HeldRow::join_all(&requests) {
+            Ok(joined) => joined.into_iter().map(Ok).collect(),
+            Err(_) => requests.iter().map(|rows| HeldRow::join(rows)).collect(),
+        };
+        for (Release { at, rows, why }, joined) in releases.into_iter().zip(joined) {
+            match joined {
+                Ok(held) => {
+                    self.report_hold_ended(why, at.row, &held);
+                    let ids = vec![rows.len() as i64 - 1];
+                    self.record(at.row, journal::Verdict::Release, hold_end_words(why), ids, held.tokens);
+                    self.put_released(at, held, why);
+                }
+                Err(error) => self.return_and_release_apart(at, rows, error),
             }
-            Err(error) => self.return_and_release_apart(at, all, error),
         }
     }
 
@@ -415,19 +442,19 @@ impl Turn<'_> {
             Ok(joined) => joined,
             Err(error) => return self.return_and_release_apart(at, all, error),
         };
-        self.record(at.row, journal::Verdict::Release, String::new(), vec![entries as i64], tokens_before);
+        self.record(at.row, journal::Verdict::Release, "", vec![entries as i64], tokens_before);
         self.report_hold_ended(HoldEnd::Verdict, at.row, &held);
         if shape == IdShape::Cumulative {
             self.put_released(at, held, HoldEnd::Verdict);
             return self.apply(at.seen, Action::Replace(replacement), shape);
         }
-        let text = held.batch.text(0).filter(|_| replacement.text.is_some());
+        let text = held.text().filter(|_| replacement.text.is_some());
         let text = text.and_then(StoredReplacement::with_text).unwrap_or_default();
         self.record(at.row, journal::Verdict::Replace, text, ids, held.tokens);
-        if self.is_last(at.row) || self.held_rows.is_whole_alone(&held.batch) {
+        if self.is_last(at.row) || self.held_rows.is_whole_alone(&held) {
             return self.put_released(at, held, HoldEnd::Verdict);
         }
-        self.hold(at, held, self.slot.hold_limit(), "until the text is whole".to_owned());
+        self.hold(at, held, self.slot.hold_limit(), "until the text is whole");
         self.held_rows.release(at.request, self.slot.name());
     }
 
@@ -458,7 +485,7 @@ impl Turn<'_> {
     fn release_apart(&mut self, at: SeenRow, why: String) {
         self.report_hold_refused(why);
         if let Ok(own) = self.to_held_row(at) {
-            self.hold(at, own, Duration::ZERO, hold_end_words(HoldEnd::Columns).to_owned());
+            self.hold(at, own, Duration::ZERO, hold_end_words(HoldEnd::Columns));
         }
         self.held_rows.end_request(at.request, self.slot.name(), HoldEnd::Columns);
     }
@@ -474,7 +501,14 @@ impl Turn<'_> {
     }
 
     /// Records a verdict for the journal.
-    fn record(&mut self, row: u32, verdict: journal::Verdict, text: String, ids: Vec<i64>, forwarded: u32) {
+    fn record(
+        &mut self,
+        row: u32,
+        verdict: journal::Verdict,
+        text: impl Into<Cow<'static, str>>,
+        ids: Vec<i64>,
+        forwarded: u32,
+    ) {
         let plugin = self.slot.name().to_string().into();
         let (text, ids) = (text.into(), ids.into());
         self.output.verdicts.push(PluginAction { row, plugin, verdict, text, ids, forwarded });
@@ -498,9 +532,10 @@ fn join_with_replacement(
     let tokens = TokenEdit::Delta(replacement.ids.clone());
     joined.edit(Edit { tokens, text: replacement.text.clone(), ..Edit::new(0) }, received)?;
     if released > 0 {
-        joined = HeldRow::join(all[..released].iter().chain([&joined]))?;
+        joined = HeldRow::join(&[&all[..released], &[joined]].concat())?;
     }
     let mut ids = Vec::new();
-    joined.batch.row_ids(0, &mut ids);
-    Ok((tokens_before, HeldRow { is_joined: true, ..joined }, ids))
+    joined.ids(&mut ids);
+    joined.is_joined = true;
+    Ok((tokens_before, joined, ids))
 }

@@ -93,7 +93,7 @@ impl ChainInput {
             let decision = output.decisions.get(*row as usize);
             let replaced = decision.and_then(|decision| decision.text.as_deref());
             let received = match output.released_at(*row) {
-                Some(instead) => instead.held.batch.text(0),
+                Some(instead) => instead.held.text(),
                 None => output.accounted().batch().text(*row),
             };
             received.map(|received| match decision.map(|decision| &decision.content) {
@@ -226,7 +226,7 @@ impl ChainInput {
             }
             let start = self.ids.values.len();
             match (&decision.content, output.released_at(*row)) {
-                (RowContent::Unchanged, Some(instead)) => instead.held.batch.row_ids(0, &mut self.ids.values),
+                (RowContent::Unchanged, Some(instead)) => instead.held.ids(&mut self.ids.values),
                 (RowContent::Unchanged, None) => self.ids.values.extend_from_slice(received),
                 (RowContent::Delta(ids) | RowContent::Cumulative(ids), _) => {
                     self.ids.values.extend_from_slice(ids)

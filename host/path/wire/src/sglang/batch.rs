@@ -49,7 +49,7 @@ impl Columns {
 
     /// A batch of these columns, not checked.
     pub(crate) fn into_batch(self) -> Batch {
-        Batch::new(self.frame.clone(), self.rows, Box::new(self))
+        Batch::new(self.frame.clone(), self.rows, self)
     }
 
     /// A cell of a column that Afterbay reads. `None` if the row or the column's cells do not exist.
@@ -362,17 +362,18 @@ impl EngineBatch for Columns {
         &self,
         parts: &[BatchPart<'_>],
         requests: &mut dyn Iterator<Item = &[PartRow]>,
+        _: bool,
     ) -> Result<Batch, RowsError> {
         rows::join(parts, requests)
     }
 
     fn edit(
         &self,
-        batch: &Batch,
+        parts: Vec<&Batch>,
         edits: &[Edit],
-        instead: &[(u32, &Batch)],
+        instead: &[(u32, PartRow)],
     ) -> Result<Option<Batch>, RowsError> {
-        rows::edit(batch, edits, instead)
+        rows::edit(parts, edits, instead)
     }
 
     fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError> {

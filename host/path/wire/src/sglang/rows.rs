@@ -1,7 +1,5 @@
 //! Joins and edits of rows of SGLang. Each makes a plan and writes it.
 
-use std::iter;
-
 use super::plan::WritePlan;
 use super::row_change::RowChange;
 use crate::batch::{Batch, BatchPart, PartRow};
@@ -21,19 +19,18 @@ pub(super) fn join(
 
 /// Edits rows, after replacing some.
 pub(super) fn edit(
-    batch: &Batch,
+    parts: Vec<&Batch>,
     edits: &[Edit],
-    instead: &[(u32, &Batch)],
+    instead: &[(u32, PartRow)],
 ) -> Result<Option<Batch>, RowsError> {
     let mut changes = Vec::with_capacity(edits.len());
     for edit in edits {
-        changes.push(match instead.binary_search_by_key(&edit.row, |(row, _)| *row) {
-            Ok(at) => RowChange::new(instead[at].1, 0, edit)?,
-            Err(_) => RowChange::new(batch, edit.row, edit)?,
-        });
+        let at = instead.binary_search_by_key(&edit.row, |(row, _)| *row);
+        let (part, row) = at.map_or((0, edit.row), |at| instead[at].1);
+        changes.push(RowChange::new(parts[part as usize], row, edit)?);
     }
-    let others = instead.iter().map(|(_, other)| *other);
-    let mut plan = WritePlan::new(iter::once(batch).chain(others).collect())?;
+    let batch = parts[0];
+    let mut plan = WritePlan::new(parts)?;
     let mut changes = edits.iter().zip(&changes);
     edited(batch, edits, instead, |from, edit| {
         let change = edit.and_then(|edit| changes.find(|(of, _)| of.row == edit.row));

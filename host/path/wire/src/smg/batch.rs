@@ -46,7 +46,7 @@ impl SlimRows {
     }
 
     pub(super) fn into_batch(self, unread: Vec<Unread>, has_text_rids: bool) -> Batch {
-        Batch::new(self.frame.clone(), self.count, Box::new(self)).checked(unread, has_text_rids)
+        Batch::new(self.frame.clone(), self.count, self).checked(unread, has_text_rids)
     }
 
     pub(super) fn has_text_rids(&self) -> bool {
@@ -215,17 +215,18 @@ impl EngineBatch for SlimRows {
         &self,
         parts: &[BatchPart<'_>],
         requests: &mut dyn Iterator<Item = &[PartRow]>,
+        _: bool,
     ) -> Result<Batch, RowsError> {
         write::join(parts, requests)
     }
 
     fn edit(
         &self,
-        batch: &Batch,
+        parts: Vec<&Batch>,
         edits: &[Edit],
-        instead: &[(u32, &Batch)],
+        instead: &[(u32, PartRow)],
     ) -> Result<Option<Batch>, RowsError> {
-        write::edit(batch, edits, instead)
+        write::edit(&parts, edits, instead)
     }
 
     fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError> {

@@ -50,21 +50,19 @@ pub(super) fn join(
 
 /// Edits rows, after replacing some.
 pub(super) fn edit(
-    batch: &Batch,
+    parts: &[&Batch],
     edits: &[Edit],
-    instead: &[(u32, &Batch)],
+    instead: &[(u32, PartRow)],
 ) -> Result<Option<Batch>, RowsError> {
-    let mut parts = vec![batch];
-    parts.extend(instead.iter().map(|(_, other)| *other));
-    let mut rows = Vec::with_capacity(batch.rows as usize);
-    edited(batch, edits, instead, |from, edit| {
+    let mut rows = Vec::with_capacity(parts[0].rows as usize);
+    edited(parts[0], edits, instead, |from, edit| {
         let change = edit.map(|edit| Change::new(parts[from.0 as usize], from.1, edit, false)).transpose()?;
         rows.push(NewRow { from: vec![from], change });
         Ok(())
     })?;
     match rows.is_empty() {
         true => Ok(None),
-        false => write(&of_parts(&parts)?, 0, &rows).map(Some),
+        false => write(&of_parts(parts)?, 0, &rows).map(Some),
     }
 }
 

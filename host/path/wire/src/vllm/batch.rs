@@ -143,17 +143,18 @@ impl EngineBatch for Outputs {
         &self,
         parts: &[BatchPart<'_>],
         requests: &mut dyn Iterator<Item = &[PartRow]>,
+        fields_stay: bool,
     ) -> Result<Batch, RowsError> {
-        rows::join(parts, requests)
+        rows::join(parts, requests, fields_stay)
     }
 
     fn edit(
         &self,
-        batch: &Batch,
+        parts: Vec<&Batch>,
         edits: &[Edit],
-        instead: &[(u32, &Batch)],
+        instead: &[(u32, PartRow)],
     ) -> Result<Option<Batch>, RowsError> {
-        rows::edit(batch, self, edits, instead)
+        rows::edit(&parts, self, edits, instead)
     }
 
     fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError> {

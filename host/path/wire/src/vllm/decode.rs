@@ -62,7 +62,7 @@ impl Outputs {
         let unread = unread.into_iter().map(|(row, column)| Unread { row, column }).collect();
         let (has_text_rids, has_first) = (self.has_text_rids, self.has_first);
         let (bytes, rows) = (self.bytes().clone(), self.rows.len() as u32);
-        let batch = Batch::new(bytes, rows, Box::new(self)).checked(unread, has_text_rids);
+        let batch = Batch::new(bytes, rows, self).checked(unread, has_text_rids);
         if has_first { batch } else { batch.without_first_rows() }
     }
 }

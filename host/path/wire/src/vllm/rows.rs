@@ -32,10 +32,12 @@ pub(super) fn take(batch: &Batch, outputs: &Outputs, rows: &[u32], stay: bool) -
     }
 }
 
-/// Joins rows of the parts, of which `requests` are those of each request.
+/// Joins rows of the parts, of which `requests` are those of each request. The fields of a frame go with its last row, unless they
+/// stay behind.
 pub(super) fn join(
     parts: &[BatchPart<'_>],
     requests: &mut dyn Iterator<Item = &[PartRow]>,
+    stay: bool,
 ) -> Result<Batch, RowsError> {
     let has_rows = |part: &BatchPart<'_>| part.rows.is_none_or(|rows| !rows.is_empty());
     let used: Vec<u32> = (0..).zip(parts).filter(|(_, part)| has_rows(part)).map(|(at, _)| at).collect();
@@ -53,7 +55,7 @@ pub(super) fn join(
     }
     let owns = |part: &&u32| {
         let BatchPart { batch, rows } = parts[**part as usize];
-        rows.is_none_or(|rows| is_owner(batch, rows.last()))
+        !stay && rows.is_none_or(|rows| is_owner(batch, rows.last()))
     };
     let own: Vec<u32> = used.iter().filter(owns).copied().collect();
     read(first.outputs()?, writer.finish(&used, &own), rows)
@@ -61,18 +63,16 @@ pub(super) fn join(
 
 /// Edits rows, after replacing some. The frame's fields stay.
 pub(super) fn edit(
-    batch: &Batch,
+    parts: &[&Batch],
     outputs: &Outputs,
     edits: &[Edit],
-    instead: &[(u32, &Batch)],
+    instead: &[(u32, PartRow)],
 ) -> Result<Option<Batch>, RowsError> {
-    if let Some((at, (_, other))) = (1..).zip(instead).find(|(_, (_, other))| !other.is_like(batch)) {
+    let batch = parts[0];
+    if let Some((at, other)) = (1..).zip(&parts[1..]).find(|(_, other)| !other.is_like(batch)) {
         return Err(mixed(at, other, batch));
     }
-    let mut parts = vec![outputs];
-    for (_, other) in instead {
-        parts.push(other.outputs()?);
-    }
+    let parts = parts.iter().map(|part| part.outputs()).collect::<Result<_, _>>()?;
     let mut writer = OutputsWriter::new(parts).check()?;
     let mut rows = 0;
     edited(batch, edits, instead, |from, edit| {

@@ -47,7 +47,7 @@ fn each() -> impl Iterator<Item = (BatchKind, Batch, Batch)> {
 #[test]
 fn held_rows_are_sent_joined_with_the_next_row() {
     for (kind, frame, joined) in each() {
-        let whole = frame.edit_replacing(&[], &[(1, &joined)]).unwrap().unwrap();
+        let whole = frame.edit_replacing(&[], &[(1, &joined, 0)]).unwrap().unwrap();
         assert_eq!(whole.rids().collect::<Vec<_>>(), ["b", "a", "c"]);
         assert_eq!((ids(&whole, 0), ids(&whole, 1), ids(&whole, 2)), (vec![13], vec![1, 2, 3, 4], vec![21]));
         assert_eq!(whole.completion_tokens(1), Some(4));
@@ -68,7 +68,7 @@ fn an_edit_applies_to_the_replacement() {
             completion_tokens: Some(2),
             ..Edit::new(1)
         };
-        let whole = frame.edit_replacing(&[edit], &[(1, &joined)]).unwrap().unwrap();
+        let whole = frame.edit_replacing(&[edit], &[(1, &joined, 0)]).unwrap().unwrap();
         assert_eq!((ids(&whole, 1), whole.completion_tokens(1)), (vec![90, 91], Some(2)));
         assert!(matches!(whole.finish(1), Finish::Stop { .. }));
         assert_eq!(whole.finish(0), Finish::Running);
@@ -86,11 +86,11 @@ fn other_rows_of_the_frame_are_edited_too() {
             Edit { tokens: TokenEdit::Drop, ..Edit::new(0) },
             Edit { tokens: TokenEdit::Delta(vec![5]), ..Edit::new(2) },
         ];
-        let whole = frame.edit_replacing(&edits, &[(1, &joined)]).unwrap().unwrap();
+        let whole = frame.edit_replacing(&edits, &[(1, &joined, 0)]).unwrap().unwrap();
         assert_eq!(whole.rids().collect::<Vec<_>>(), ["a", "c"]);
         assert_eq!((ids(&whole, 0), ids(&whole, 1)), (vec![1, 2, 3, 4], vec![5]));
         let all: Vec<_> = (0..3).map(|row| Edit { tokens: TokenEdit::Drop, ..Edit::new(row) }).collect();
-        assert!(frame.edit_replacing(&all, &[(1, &joined)]).unwrap().is_none());
+        assert!(frame.edit_replacing(&all, &[(1, &joined, 0)]).unwrap().is_none());
     }
 }
 
@@ -98,7 +98,7 @@ fn other_rows_of_the_frame_are_edited_too() {
 fn a_replacement_of_a_missing_row_or_given_twice_is_refused() {
     let (frame, joined) = waiting(BatchKind::Str, SynthWire::Msgpack);
     let of = |rows: &[u32]| {
-        let instead: Vec<_> = rows.iter().map(|row| (*row, &joined)).collect();
+        let instead: Vec<_> = rows.iter().map(|row| (*row, &joined, 0)).collect();
         frame.edit_replacing(&[], &instead).map(drop).unwrap_err()
     };
     assert_eq!(of(&[3]), RowsError::Row { row: 3, rows: 3 });

@@ -171,7 +171,7 @@ pub fn hold_and_release(batches: &[Batch], mut stays: impl FnMut(u32) -> bool) -
                     .push((row, Batch::join(&rows.iter().map(BatchPart::from).collect::<Vec<_>>()).unwrap()));
             }
         }
-        let instead: Vec<_> = joined.iter().map(|(row, batch)| (*row, batch)).collect();
+        let instead: Vec<_> = joined.iter().map(|(row, batch)| (*row, batch, 0)).collect();
         frames.extend(rest.edit_replacing(&[], &instead).unwrap());
     }
     let left: Vec<_> = held.values().flatten().map(BatchPart::from).collect();

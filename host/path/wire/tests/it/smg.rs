@@ -202,7 +202,7 @@ fn an_edit_that_smg_could_not_read_is_refused() {
 fn a_row_that_is_replaced_takes_the_place_of_the_old_one_in_this_frame() {
     let (held, whole) = (batch("plain-0").take(&[1]).unwrap(), batch("plain-1"));
     let joined = join(&[&held, &whole.take(&[1]).unwrap()]);
-    let edited = whole.edit_replacing(&[Edit::new(0)], &[(1, &joined)]).unwrap().unwrap();
+    let edited = whole.edit_replacing(&[Edit::new(0)], &[(1, &joined, 0)]).unwrap().unwrap();
     assert_eq!((ids(&edited, 0), ids(&edited, 1)), (vec![12, 13], vec![300, 70000]));
 }
 

@@ -52,7 +52,7 @@ impl Ledger {
             }
             if shift != 0 && !matches!(edit.tokens, TokenEdit::Drop) {
                 let count = match released {
-                    Some(released) => released.held.batch.completion_tokens(0),
+                    Some(released) => released.held.completion_tokens(),
                     None => accounted.batch().completion_tokens(index),
                 };
                 edit.completion_tokens = count.map(|count| count.saturating_add_signed(shift));

@@ -31,13 +31,13 @@ impl Ledger {
             let Some(request) = self.requests.get(handle) else { continue };
             self.handles.push(handle);
             self.tokens.push(0);
-            let counted = held.batch.completion_tokens(0);
+            let counted = held.completion_tokens();
             let row = Row {
                 request: handle,
                 tokens: 0,
                 tokens_so_far: counted.unwrap_or(request.scheduler_count),
                 is_counted: counted.is_some(),
-                finish: held.batch.finish(0).kind(),
+                finish: held.finish().kind(),
                 first: false,
                 may_close: request.is_finishing,
                 unread: false,

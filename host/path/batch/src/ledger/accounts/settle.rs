@@ -4,7 +4,9 @@ use super::departed::DEPARTED;
 use super::{Ledger, Request};
 use crate::hold::HeldRows;
 use crate::records::Records;
-use crate::{BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, Row, Settled, not_judged};
+use crate::{
+    BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, ReleasedRow, Row, Settled, not_judged,
+};
 use afterbay_events::Name;
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
 use afterbay_journal::reader::OperatorAbort;
@@ -89,7 +91,8 @@ impl Ledger {
         held_rows: &mut HeldRows,
     ) -> BatchChange {
         let released = output.released().iter().filter(|released| !released.in_place);
-        let joined: Vec<(u32, &Batch)> = released.map(|row| (row.row, &row.held.batch)).collect();
+        let joined = released.map(|ReleasedRow { row, held, .. }| (*row, &held.batch, held.row));
+        let joined: Vec<(u32, &Batch, u32)> = joined.collect();
         if edits.is_empty() && joined.is_empty() {
             return BatchChange::Unchanged;
         }
@@ -150,7 +153,6 @@ impl Ledger {
         let mut of_reason: HashMap<(&str, &str), usize> = HashMap::new();
         for action in verdicts.iter() {
             let Some(row) = rows.get(action.row as usize) else { continue };
-            let (stream, plugin) = (self.telemetry.stream.clone(), (&*action.plugin).into());
             match action.verdict {
                 Verdict::Finish | Verdict::Length | Verdict::Abort => {
                     if let Some(request) = self.requests.get_mut(row.request) {
@@ -162,8 +164,8 @@ impl Ledger {
                         continue;
                     }
                     self.telemetry.publish(RequestFinishedEarly {
-                        stream,
-                        plugin,
+                        stream: self.telemetry.stream.clone(),
+                        plugin: (&*action.plugin).into(),
                         rid: self.requests.rid(row.request).unwrap_or_default().to_owned(),
                         reason: match action.verdict {
                             Verdict::Length => "length".to_owned(),
@@ -174,6 +176,7 @@ impl Ledger {
                 Verdict::Drop => {
                     let at = *of_reason.entry((&action.plugin, &action.text)).or_insert(dropped.len());
                     if at == dropped.len() {
+                        let (stream, plugin) = (self.telemetry.stream.clone(), (&*action.plugin).into());
                         let (reason, frame) = (action.text.to_string(), frame.0);
                         dropped.push(RowsDropped { stream, plugin, reason, frame, rows: 0, tokens: 0 });
                     }

@@ -178,7 +178,7 @@ fn replaced_rows_bring_no_fields_of_their_frames() {
     let held = batch_of(1, vec![row("b", &[1])]).detach(&[0]).unwrap();
     let now = batch_of(2, vec![row("a", &[5]), row("b", &[2])]);
     let released = join(&[&held, &now.detach(&[1]).unwrap()]);
-    let after = now.edit_replacing(&[], &[(1, &released)]).unwrap().unwrap();
+    let after = now.edit_replacing(&[], &[(1, &released, 0)]).unwrap().unwrap();
     assert_eq!((ids(&after, 0), ids(&after, 1)), (vec![5], vec![1, 2]));
     assert_eq!((after.load(), &json(&after)["timestamp"]), (now.load(), &json!(102.0)));
 }
