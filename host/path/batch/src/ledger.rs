@@ -5,6 +5,6 @@ mod roster;
 mod accounts;
 
 pub use accounts::{
-    ABORTED, AbortSender, FinishedEarly, Ledger, LiveStatus, Request, RequestStatus, RestartGap,
-    UpstreamAborts,
+    ABORTED, AbortSender, AttributesOf, FinishedEarly, Ledger, LedgerLinks, LiveStatus, Request,
+    RequestStatus, RestartGap,
 };

@@ -6,7 +6,6 @@
 mod holding;
 mod input;
 
-use crate::attributes::{AttributesOf, RequestAttributes};
 use crate::calls::ChainCalls;
 use crate::catch_up::{CatchUp, CatchUpResult};
 use crate::context::ChainContext;
@@ -21,7 +20,6 @@ use afterbay_batch::ledger::Ledger;
 use afterbay_batch::{Accounted, ChainOutput, Row, Timestamp, not_judged};
 use afterbay_events::Name;
 use afterbay_events::event::PluginRemoved;
-use afterbay_journal::JournalRequest;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, Opened, Plugin, ReloadError};
 use afterbay_wire::FinishKind;
@@ -34,7 +32,6 @@ use std::time::Instant;
 /// The plugins of a stream, in the order of the configuration.
 pub struct Chain {
     slots: Vec<PluginSlot>,
-    attributes: RequestAttributes,
     calls: ChainCalls,
     input: ChainInput,
     telemetry: ChainTelemetry,
@@ -44,15 +41,13 @@ impl Chain {
     /// Starts the plugins. Each is told of the live requests, or continues a plugin of the process before.
     pub fn start(
         mut plugins: Vec<PluginSetup>,
-        attributes: AttributesOf,
         calls: ChainCalls,
         telemetry: ChainTelemetry,
         taken_over: Option<TakenOver<'_>>,
         ledger: &Ledger,
         now: Timestamp,
     ) -> Chain {
-        let attributes = RequestAttributes::new(attributes, ledger);
-        let context = ChainContext { ledger, attributes: &attributes, now };
+        let context = ChainContext { ledger, now };
         let (mut state, journal) =
             taken_over.map_or_else(Default::default, |it| (it.state, Some(it.journal)));
         state.promote(&mut plugins);
@@ -70,12 +65,12 @@ impl Chain {
             };
             slots.push(slot);
         }
-        Chain { slots, attributes, calls, input: ChainInput::default(), telemetry }
+        Chain { slots, calls, input: ChainInput::default(), telemetry }
     }
 
     /// Exports the plugins for the next process. The chain continues if that process does not take over.
     pub fn hand_over(&mut self, ledger: &Ledger, now: Timestamp) -> ChainState {
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        let context = ChainContext { ledger, now };
         let mut room = HANDED_BYTES_MAX;
         let plugins = self.slots.iter_mut().map(|slot| {
             let handed = slot.hand_over(&mut room, context);
@@ -90,17 +85,9 @@ impl Chain {
         self.index_of(plugin).is_some_and(|index| self.slots[index].knows_holds())
     }
 
-    /// Changes the plugins between two batches. A plugin that is not in the list leaves the chain. `attributes` is the source
-    /// for requests that begin from now on.
-    pub fn change(
-        &mut self,
-        plugins: Vec<PluginChange>,
-        attributes: AttributesOf,
-        ledger: &Ledger,
-        now: Timestamp,
-    ) {
-        self.attributes.set_source(attributes, ledger);
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
+    /// Changes the plugins between two batches. A plugin that is not in the list leaves the chain.
+    pub fn change(&mut self, plugins: Vec<PluginChange>, ledger: &Ledger, now: Timestamp) {
+        let context = ChainContext { ledger, now };
         let mut before = std::mem::take(&mut self.slots);
         let mut take = |name: &Name| {
             let index = before.iter().position(|slot| slot.name() == name)?;
@@ -135,7 +122,7 @@ impl Chain {
         now: Timestamp,
         mut each: impl FnMut(&mut PluginSlot, ChainContext<'_>),
     ) {
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        let context = ChainContext { ledger, now };
         self.slots.iter_mut().for_each(|slot| {
             each(slot, context);
             slot.end_batch();
@@ -151,7 +138,7 @@ impl Chain {
         call: impl FnOnce(&mut PluginSlot, ChainContext<'_>) -> T,
     ) -> Option<T> {
         let index = self.index_of(plugin)?;
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        let context = ChainContext { ledger, now };
         let slot = &mut self.slots[index];
         let result = call(slot, context);
         slot.end_batch();
@@ -164,14 +151,13 @@ impl Chain {
 
     /// Starts a fresh instance of every plugin, after a panic of the stream's thread.
     pub fn restart_after_panic(&mut self, ledger: &Ledger, now: Timestamp) {
-        self.continue_after_hand_over(ledger);
+        self.continue_after_hand_over();
         self.for_each_slot(ledger, now, PluginSlot::restart_after_panic);
     }
 
     /// Continues with every instance as it is, because no other process took over.
-    pub fn continue_after_hand_over(&mut self, ledger: &Ledger) {
+    pub fn continue_after_hand_over(&mut self) {
         self.input = ChainInput::default();
-        self.attributes.retain_live(ledger);
     }
 
     /// Publishes the gauges of each plugin.
@@ -203,16 +189,9 @@ impl Chain {
         });
     }
 
-    /// Reads the attributes of a live request again and reports the change to the plugins.
-    pub fn refresh_attributes(
-        &mut self,
-        request: JournalRequest,
-        rid: &str,
-        ledger: &Ledger,
-        now: Timestamp,
-    ) {
-        let number = request.number().0;
-        if self.attributes.refresh(number, rid) {
+    /// Reports to the plugins that the attributes of a live request have changed.
+    pub fn attributes_changed(&mut self, number: u64, ledger: &Ledger, now: Timestamp) {
+        if ledger.is_open(number) {
             self.for_each_slot(ledger, now, |slot, context| slot.attributes_changed(number, context));
         }
     }
@@ -330,7 +309,7 @@ impl Chain {
                 self.slots[index].call_ended(ended.ticket, ended.outcome);
             }
         }
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        let context = ChainContext { ledger, now };
         let mut has_more = false;
         for slot in &mut self.slots {
             has_more |= slot.deliver_answers(held_rows, context);
@@ -449,18 +428,12 @@ impl Chain {
         }
         let received_at = output.accounted().persisted().at().instant;
         let first_rows = self.input.begun(output.accounted());
-        for row in &first_rows {
-            let request = output.accounted().rows()[*row as usize].request;
-            if let Some((rid, request)) = ledger.request(request) {
-                self.attributes.add(rid, request);
-            }
-        }
         for index in first..self.slots.len() {
             if self.slots[index].shadow_of().is_some() {
                 // The shadow is called in the place of its live plugin.
                 continue;
             }
-            let context = ChainContext { ledger, attributes: &self.attributes, now };
+            let context = ChainContext { ledger, now };
             let answer =
                 call_plugin(&mut self.slots, index, &self.input, &first_rows, output, held_rows, context);
             let Some(answer) = answer else { continue };
@@ -512,7 +485,6 @@ impl Chain {
     pub fn close_requests(&mut self, ended: &[u64], ledger: &Ledger, now: Timestamp) {
         if !ended.is_empty() {
             self.for_each_slot(ledger, now, |slot, context| slot.close(ended, context));
-            self.attributes.remove(ended);
         }
     }
 

@@ -1,6 +1,5 @@
 //! The data of the stream that every stage of a plugin's life needs.
 
-use crate::attributes::RequestAttributes;
 use afterbay_batch::Timestamp;
 use afterbay_batch::ledger::Ledger;
 
@@ -9,8 +8,6 @@ use afterbay_batch::ledger::Ledger;
 pub struct ChainContext<'a> {
     /// The live requests. A fresh instance is told of each.
     pub ledger: &'a Ledger,
-    /// The attributes that operators set on live requests.
-    pub attributes: &'a RequestAttributes,
     /// The time of the call.
     pub now: Timestamp,
 }

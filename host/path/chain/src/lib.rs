@@ -5,7 +5,6 @@
 //! socket and no sink. A batch comes from the ledger, and returns to the ledger with one decision per row.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod attributes;
 mod calls;
 mod catch_up;
 mod chain;
@@ -20,7 +19,6 @@ mod shadow;
 mod slot;
 mod status;
 
-pub use attributes::AttributesOf;
 pub use calls::{CallDone, CallFailure, CallHandle, CallOutcome, CallService, ChainCalls, ServiceResponse};
 pub use catch_up::{CatchUp, CatchUpResult};
 pub use chain::Chain;

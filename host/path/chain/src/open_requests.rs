@@ -1,6 +1,5 @@
 //! The live requests, as `open` reports them to an instance of a plugin.
 
-use crate::attributes::RequestAttributes;
 use afterbay_batch::ledger::{Ledger, Request};
 use afterbay_runtime::{Fault, Opened, Plugin};
 use std::sync::Arc;
@@ -33,14 +32,10 @@ pub fn beginning<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> 
 }
 
 /// Opens requests in an instance, with their attributes.
-pub fn open(
-    plugin: &mut Plugin,
-    requests: &[Opened<'_>],
-    attributes: &RequestAttributes,
-) -> Result<(), Fault> {
+pub fn open(plugin: &mut Plugin, requests: &[Opened<'_>], ledger: &Ledger) -> Result<(), Fault> {
     if plugin.component().grants().request {
         for opened in requests {
-            plugin.set_attributes(opened.request, attributes.of(opened.request));
+            plugin.set_attributes(opened.request, ledger.attributes(opened.request));
         }
     }
     plugin.open(requests)
@@ -69,7 +64,7 @@ pub struct OpenedRequest {
 
 impl OpenedRequest {
     /// Copies the facts of `opened` and the attributes of its request.
-    pub fn new(opened: &Opened<'_>, attributes: &RequestAttributes) -> OpenedRequest {
+    pub fn new(opened: &Opened<'_>, ledger: &Ledger) -> OpenedRequest {
         OpenedRequest {
             request: opened.request,
             rid: opened.rid.into(),
@@ -78,7 +73,7 @@ impl OpenedRequest {
             prompt_tokens: opened.prompt_tokens,
             received_tokens: opened.received_tokens,
             resumed: opened.resumed,
-            attributes: attributes.of(opened.request),
+            attributes: ledger.attributes(opened.request),
         }
     }
 

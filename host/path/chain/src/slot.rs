@@ -250,7 +250,7 @@ impl PluginSlot {
         if let SlotState::Running { plugin, requests_open } = &mut self.state {
             let opens = match opened.is_empty() {
                 true => Ok(()),
-                false => open_requests::open(plugin, opened, context.attributes),
+                false => open_requests::open(plugin, opened, context.ledger),
             };
             let answer = opens.and_then(|()| plugin.process(columns));
             self.telemetry.publish_log(plugin, context.ledger);
@@ -283,11 +283,11 @@ impl PluginSlot {
     /// Reports to the instance that the attributes of an open request have changed.
     pub fn attributes_changed(&mut self, request: u64, context: ChainContext<'_>) {
         if let Some(successor) = &mut self.reload.successor {
-            successor.record(MissedCall::Changed(request, context.attributes.of(request)));
+            successor.record(MissedCall::Changed(request, context.ledger.attributes(request)));
         }
         if self.component.grants().request {
             self.call(context, |plugin| {
-                plugin.set_attributes(request, context.attributes.of(request));
+                plugin.set_attributes(request, context.ledger.attributes(request));
                 plugin.changed(&[request])
             });
         }
@@ -408,7 +408,7 @@ impl PluginSlot {
     fn start(&mut self, mut plugin: Plugin, requests: &[Opened<'_>], context: ChainContext<'_>) {
         self.faults.instance_started();
         plugin.set_effects(true);
-        let opened = open_requests::open(&mut plugin, requests, context.attributes);
+        let opened = open_requests::open(&mut plugin, requests, context.ledger);
         self.telemetry.publish_log(&mut plugin, context.ledger);
         match opened {
             Ok(()) => {

@@ -26,7 +26,7 @@ use crate::setup::{Reopen, Setup};
 use crate::stages::Stages;
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::{HeldRows, HoldTimes};
-use afterbay_batch::ledger::{Ledger, RestartGap, UpstreamAborts};
+use afterbay_batch::ledger::{Ledger, LedgerLinks, RestartGap};
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{FrameDecoder, Joins, RoutingTable, Timestamp};
 use afterbay_chain::{Chain, ChainCalls, ChainTelemetry, JournalSource, TakenOver};
@@ -146,7 +146,9 @@ pub(crate) fn start(
     let sinks = names.zip(plan.sink_counters.iter().cloned());
     let report = Report::new(telemetry.clone(), health, sinks, now.instant);
     let gap = RestartGap::new(journal.recovered.last_frame, &journal.recovered.live);
-    let ledger = plan.ledger(&mut journal, UpstreamAborts::new(setup.upstream), gap, now.instant);
+    let attributes = (!plugins.is_empty()).then_some(setup.attributes);
+    let links = LedgerLinks { upstream: setup.upstream, attributes, ..LedgerLinks::default() };
+    let ledger = plan.ledger(&mut journal, links, gap, now.instant);
     let outputs =
         ChainTelemetry { stream: telemetry.clone(), metrics: metrics.clone(), health: plan.health.clone() };
     let woken = waker.clone();
@@ -161,7 +163,7 @@ pub(crate) fn start(
             Some(JournalSource { time_max: REPLAY_PAUSE_MAX, backlog, through, layouts })
         };
         let taken_over = handed_plugins.map(|state| TakenOver { state, journal: &mut journal });
-        Chain::start(plugins, setup.attributes, calls, outputs, taken_over, ledger, now)
+        Chain::start(plugins, calls, outputs, taken_over, ledger, now)
     };
     let lasting = LastingStages {
         receive: Receive::new(pull),
@@ -186,17 +188,17 @@ impl Plan {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued { mut lasting, layouts, mut chain, holds, aborts, senders } = rescued;
+        let Rescued { mut lasting, layouts, mut chain, holds, links, senders } = rescued;
         let mut journal = self.open(journal, &layouts);
         // A hand-over has recorded what the readers that are away lack.
         let is_kept = |sender: &SinkSender| holds.is_none() || sender.push.is_connected();
         let readers = self.resume(&mut journal, senders, is_kept);
         // The journal may lack the frame that was last received. (It may also lack a release marker, which is made anew.)
         lasting.receive.receive_again(journal.recovered.last_frame);
-        let ledger = self.ledger(&mut journal, aborts, RestartGap::default(), now.instant);
+        let ledger = self.ledger(&mut journal, links, RestartGap::default(), now.instant);
         let restart_chain = |ledger: &Ledger, _: &mut Records| {
             match &holds {
-                Some(_) => chain.continue_after_hand_over(ledger),
+                Some(_) => chain.continue_after_hand_over(),
                 None => chain.restart_after_panic(ledger, now),
             }
             chain
@@ -219,16 +221,10 @@ impl Plan {
     }
 
     /// The ledger with the live requests of the last run.
-    fn ledger(
-        &self,
-        journal: &mut OpenJournal,
-        aborts: UpstreamAborts,
-        gap: RestartGap,
-        now: Instant,
-    ) -> Ledger {
+    fn ledger(&self, journal: &mut OpenJournal, links: LedgerLinks, gap: RestartGap, now: Instant) -> Ledger {
         let OpenJournal { writer, recovered, decoder } = journal;
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
-        let mut ledger = Ledger::new(&recovered.live, aborts, gap, routing, telemetry, now);
+        let mut ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry, now);
         ledger.restore_counts(&recovered.live, writer, decoder);
         // Only a choice of sinks and plugins need the requests' first rows.
         if self.sinks.len() > 1 || !self.config.plugins.is_empty() {

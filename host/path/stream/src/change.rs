@@ -5,8 +5,9 @@
 use crate::build::{Plan, PlannedSink};
 use crate::pipeline::Pipeline;
 use afterbay_batch::ledger::AbortSender;
+use afterbay_batch::ledger::AttributesOf;
 use afterbay_batch::{Joins, Timestamp};
-use afterbay_chain::{AttributesOf, PluginChange};
+use afterbay_chain::PluginChange;
 use afterbay_config as config;
 
 /// A new configuration for a running stream. The endpoint, and the sinks and their order, cannot change.
@@ -38,7 +39,8 @@ impl Change {
         if let Some(upstream) = upstream {
             pipeline.stages.ledger.set_upstream(upstream);
         }
-        pipeline.stages.chain.change(plugins, attributes, &pipeline.stages.ledger, now);
+        pipeline.stages.ledger.set_attributes_source((!plugins.is_empty()).then_some(attributes));
+        pipeline.stages.chain.change(plugins, &pipeline.stages.ledger, now);
     }
 }
 

@@ -47,11 +47,13 @@ mod driven;
 pub mod fuzz;
 
 pub use crate::delivery::{Budget, StartError};
-pub use afterbay_batch::ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
+pub use afterbay_batch::ledger::{
+    ABORTED, AbortSender, AttributesOf, FinishedEarly, LiveStatus, RequestStatus,
+};
 pub use afterbay_batch::records::{JournalPolicy, RecordCopy};
 pub use afterbay_chain::{
-    AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, Difference, PluginChange,
-    PluginSetup, PluginState, PluginStatus, Reload, ServiceResponse,
+    CallDone, CallFailure, CallHandle, CallOutcome, CallService, Difference, PluginChange, PluginSetup,
+    PluginState, PluginStatus, Reload, ServiceResponse,
 };
 pub use change::Change;
 pub use clock::{Clock, SystemClock};

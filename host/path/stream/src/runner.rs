@@ -395,7 +395,8 @@ impl Runner {
             }
             StreamCommand::AttributesChanged { id, reply } => {
                 for (rid, request) in ledger.with_id(engine, &id) {
-                    chain.refresh_attributes(request, &rid, ledger, now);
+                    ledger.refresh_attributes(request);
+                    chain.attributes_changed(request.number().0, ledger, now);
                     records.refresh_request(request, &rid);
                 }
                 reply();

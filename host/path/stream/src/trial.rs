@@ -10,12 +10,11 @@ use crate::setup::SinkSetup;
 use crate::stages::Stages;
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
-use afterbay_batch::ledger::{Ledger, RestartGap, UpstreamAborts};
+use afterbay_batch::ledger::{AttributesOf, Ledger, LedgerLinks, RestartGap};
 use afterbay_batch::records::{JournalPolicy, RecordCopy, Records};
 use afterbay_batch::{FrameDecoder, Received, RoutingTable, Timestamp};
 use afterbay_chain::{
-    AttributesOf, CallDone, CallHandle, CallService, Chain, ChainCalls, ChainTelemetry, PluginSetup,
-    PluginStatus,
+    CallDone, CallHandle, CallService, Chain, ChainCalls, ChainTelemetry, PluginSetup, PluginStatus,
 };
 use afterbay_config as config;
 use afterbay_config::OnError;
@@ -125,12 +124,13 @@ impl Trial {
         let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
         let mut records = Records::new(writer, policy, &recovered, telemetry.clone(), health.clone(), begun);
         records.keep_copies();
-        let (aborts, gap) = (UpstreamAborts::default(), RestartGap::default());
-        let ledger = Ledger::new(&recovered.live, aborts, gap, routing, telemetry.clone(), begun.instant);
+        let attributes = Some(attributes);
+        let (links, gap) = (LedgerLinks { attributes, ..LedgerLinks::default() }, RestartGap::default());
+        let ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry.clone(), begun.instant);
         let calls = Arc::new(NoService::default());
         let chain_calls = ChainCalls::new(calls.clone(), Arc::new(|| ()));
         let outputs = ChainTelemetry { stream: telemetry, metrics: metrics.clone(), health };
-        let chain = Chain::start(plugins, attributes, chain_calls, outputs, None, &ledger, begun);
+        let chain = Chain::start(plugins, chain_calls, outputs, None, &ledger, begun);
         let stages = Stages {
             frame_log: FrameLog::new(records, &recovered),
             decoder: FrameDecoder::new(layouts),

@@ -13,11 +13,13 @@ mod bound;
 mod departed;
 mod release;
 mod aborts;
+mod attributes;
 mod destinations;
 mod edits;
 mod settle;
 
-pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus, UpstreamAborts};
+pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
+pub use attributes::AttributesOf;
 pub use restart::RestartGap;
 
 use crate::ledger::requests::Requests;
@@ -81,6 +83,7 @@ pub struct Request {
     skip_plugin: Option<Name>,
     /// The properties that decide which sink reads the request.
     pub reader: ReaderKey,
+    attributes: Option<Arc<str>>,
     last_row_at: Instant,
 }
 
@@ -110,6 +113,7 @@ impl Request {
             finished_by: None,
             skip_plugin: None,
             reader: ReaderKey::default(),
+            attributes: None,
             last_row_at: now,
         }
     }
@@ -139,6 +143,17 @@ impl Request {
     }
 }
 
+/// What a ledger has of the world outside of its stream. It outlives the ledger when this is rebuilt from the journal after a panic.
+#[derive(Default)]
+pub struct LedgerLinks {
+    /// Sends aborts of requests that plugins finish.
+    pub upstream: Option<AbortSender>,
+    /// The source of attributes, asked when a request begins. `None`: no plugin reads them.
+    pub attributes: Option<AttributesOf>,
+    /// How the scheduler reads an abort, known from its last batch.
+    pub abort_shape: Option<AbortShape>,
+}
+
 /// The live requests of a stream and the counts of their tokens.
 pub struct Ledger {
     requests: Requests<Request>,
@@ -147,11 +162,8 @@ pub struct Ledger {
     aborts: usize,
     /// Tokens that were lost around the last start.
     restart: RestartGap,
-    /// How the scheduler reads an abort, known from its last batch.
-    abort_shape: Option<AbortShape>,
     routing: Arc<RoutingTable>,
-    /// Sends aborts of requests that plugins finish.
-    upstream: Option<AbortSender>,
+    links: LedgerLinks,
     // The vectors keep their memory between batches, so that a batch allocates nothing.
     rows: Vec<Row>,
     handles: Vec<JournalRequest>,
@@ -173,7 +185,7 @@ impl Ledger {
     /// Continues the requests that were live at the end of the last run.
     pub fn new(
         live: &[journal::LiveRequest],
-        aborts: UpstreamAborts,
+        links: LedgerLinks,
         restart: RestartGap,
         routing: Arc<RoutingTable>,
         telemetry: StreamTelemetry,
@@ -184,9 +196,8 @@ impl Ledger {
             telemetry,
             aborts: 0,
             restart,
-            abort_shape: aborts.shape,
             routing,
-            upstream: aborts.sender,
+            links,
             rows: Vec::new(),
             handles: Vec::new(),
             tokens: Vec::new(),
@@ -221,7 +232,13 @@ impl Ledger {
                 ledger.set_abort(*request, info.ending);
             }
         }
+        ledger.add_attributes();
         ledger
+    }
+
+    /// Keeps what outlives the ledger.
+    pub fn into_links(self) -> LedgerLinks {
+        self.links
     }
 
     /// How many requests are live.

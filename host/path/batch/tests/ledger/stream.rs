@@ -2,7 +2,7 @@
 
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
-use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, RestartGap, UpstreamAborts};
+use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, LedgerLinks, RestartGap};
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{
     ChainOutput, Content, Decoded, FrameDecoder, HeldRow, JoinEnds, Persisted, Received, ReleasedRow,
@@ -119,17 +119,17 @@ impl Stream {
             stream.aborts = Some(receiver);
             Box::new(move |finished| sender.send(finished).is_ok()) as AbortSender
         });
-        stream.open(UpstreamAborts::new(sender));
+        stream.open(LedgerLinks { upstream: sender, ..LedgerLinks::default() });
         stream
     }
 
-    fn open(&mut self, aborts: UpstreamAborts) {
+    fn open(&mut self, links: LedgerLinks) {
         let journal = JournalDirectory::open(self.dir.path(), JournalOptions::default()).unwrap();
         let (writer, recovered) = journal.stream("s").unwrap();
         let now = self.now();
         let gap = RestartGap::new(recovered.last_frame, &recovered.live);
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
-        let mut ledger = Ledger::new(&recovered.live, aborts, gap, routing, telemetry, now.instant);
+        let mut ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry, now.instant);
         ledger.restore_counts(&recovered.live, &writer, &mut self.decoder);
         ledger.restore_first_rows(&recovered.live, &writer, &mut self.decoder);
         let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
@@ -167,7 +167,7 @@ impl Stream {
             true => log.records.finish().unwrap(),
             false => drop(log),
         }
-        self.open(ledger.into_upstream_aborts());
+        self.open(ledger.into_links());
     }
 
     pub fn now(&self) -> Timestamp {

@@ -99,7 +99,7 @@ impl PluginSlot {
     ) {
         instance.continue_calls_after(self.calls.last());
         let live = open_requests::live(context.ledger);
-        let requests: Vec<_> = live.iter().map(|it| OpenedRequest::new(it, context.attributes)).collect();
+        let requests: Vec<_> = live.iter().map(|it| OpenedRequest::new(it, context.ledger)).collect();
         let mut import_error = None;
         let imports = instance.component().description().wants.contains(CallSet::STATE);
         if let Some(state) = state.filter(|_| imports) {

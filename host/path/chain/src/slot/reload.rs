@@ -166,7 +166,7 @@ impl PluginSlot {
         context: ChainContext<'_>,
     ) {
         let live = open_requests::live(context.ledger);
-        let requests = live.iter().map(|opened| OpenedRequest::new(opened, context.attributes));
+        let requests = live.iter().map(|opened| OpenedRequest::new(opened, context.ledger));
         let (source, catch_up_source) = match state {
             Some(state) => {
                 let bytes = state.state.len() as u64;
@@ -219,7 +219,7 @@ impl PluginSlot {
     ) {
         let Some(successor) = &mut self.reload.successor else { return };
         if !opened.is_empty() {
-            let opened = opened.iter().map(|opened| OpenedRequest::new(opened, context.attributes)).collect();
+            let opened = opened.iter().map(|opened| OpenedRequest::new(opened, context.ledger)).collect();
             successor.record(MissedCall::Open(opened));
         }
         successor.record(MissedCall::Process(OwnedColumns::copy(columns, successor.wants)));

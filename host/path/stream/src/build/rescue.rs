@@ -8,7 +8,7 @@ use crate::pressure::Pressure;
 use crate::receive::Receive;
 use crate::stages::Stages;
 use afterbay_batch::hold::HoldTimes;
-use afterbay_batch::ledger::UpstreamAborts;
+use afterbay_batch::ledger::LedgerLinks;
 use afterbay_chain::Chain;
 use afterbay_wire::Layouts;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ pub(crate) struct Rescued {
     /// After a hand-over that failed: the times of the rows that the plugins hold. After a panic, the plugins' instances and
     /// holds are lost.
     pub(crate) holds: Option<Vec<HoldTimes>>,
-    pub(crate) aborts: UpstreamAborts,
+    pub(crate) links: LedgerLinks,
     pub(crate) senders: Vec<SinkSender>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn rescue(pipeline: Pipeline, panic: Option<&str>, holds: Option<Vec<
         layouts: decoder.layouts().clone(),
         chain,
         holds,
-        aborts: ledger.into_upstream_aborts(),
+        links: ledger.into_links(),
         senders: delivery.sinks.into_iter().map(Sink::into_sender).collect(),
     }
 }

@@ -47,29 +47,10 @@ pub struct LiveStatus {
     pub finished_by: Option<String>,
 }
 
-/// The part of a ledger that outlives it when the ledger is rebuilt from the journal after a panic.
-#[derive(Default)]
-pub struct UpstreamAborts {
-    pub(super) sender: Option<AbortSender>,
-    pub(super) shape: Option<AbortShape>,
-}
-
-impl UpstreamAborts {
-    /// Sends aborts with this sender.
-    pub fn new(sender: Option<AbortSender>) -> UpstreamAborts {
-        UpstreamAborts { sender, shape: None }
-    }
-}
-
 impl Ledger {
-    /// Keeps the part that outlives the ledger.
-    pub fn into_upstream_aborts(self) -> UpstreamAborts {
-        UpstreamAborts { sender: self.upstream, shape: self.abort_shape }
-    }
-
     /// Replaces the sender of aborts. With `None`, the scheduler is sent no abort.
     pub fn set_upstream(&mut self, upstream: Option<AbortSender>) {
-        self.upstream = upstream;
+        self.links.upstream = upstream;
     }
 
     /// The live requests that are known by this id, each with its rid. Searches all live requests.
@@ -85,7 +66,7 @@ impl Ledger {
             number: request.number(),
             finished_by: request.finished_by.as_deref().map(str::to_owned),
         });
-        RequestStatus { live, shape: self.abort_shape }
+        RequestStatus { live, shape: self.links.abort_shape }
     }
 
     /// Sets how far the operator's abort of a live request has come, and records it for the next start. Does nothing if the
@@ -173,8 +154,8 @@ impl Ledger {
     /// batch is sent. An operator's abort is with the scheduler already. An engine that answers an abort with no row
     /// gets it now that the reader gets the last row.
     pub(super) fn abort_upstream(&self, rows: &[Row], verdicts: &RecordedVerdicts) {
-        let Some(send) = &self.upstream else { return };
-        let is_answered = self.abort_shape.is_none_or(|shape| shape.engine().traits().answers_aborts);
+        let Some(send) = &self.links.upstream else { return };
+        let is_answered = self.links.abort_shape.is_none_or(|shape| shape.engine().traits().answers_aborts);
         for action in verdicts.iter() {
             let Some(row) = rows.get(action.row as usize) else { continue };
             let is_sent = action.plugin == OPERATOR && is_answered;
@@ -183,7 +164,7 @@ impl Ledger {
             }
             let Some((rid, request)) = self.request(row.request) else { continue };
             let plugin = (action.plugin != OPERATOR).then(|| action.plugin.to_string());
-            let finished = FinishedEarly { rid: rid.to_owned(), plugin, shape: self.abort_shape };
+            let finished = FinishedEarly { rid: rid.to_owned(), plugin, shape: self.links.abort_shape };
             if request.is_rid_hashed {
                 let why = "its rid is not text, or is longer than an abort may name";
                 self.report_withheld(rid, &action.plugin, why);

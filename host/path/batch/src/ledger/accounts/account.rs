@@ -22,7 +22,7 @@ impl Ledger {
             }
         };
         let (persisted, batch) = (decoded.persisted(), decoded.batch());
-        self.abort_shape = Some(batch.abort_shape());
+        self.links.abort_shape = Some(batch.abort_shape());
         self.note_departed(batch.finished_requests());
         let mut rows = self.begin_frame();
         // A column at a time: one loop over all columns would look up each one's form for every row.
@@ -149,6 +149,7 @@ impl Ledger {
             ..Request::new(handle, persisted.at().instant)
         };
         request.read_first_row(batch, row);
+        request.attributes = self.links.attributes.as_ref().and_then(|of| of(&name));
         self.telemetry.counters.requests_opened.add(1);
         self.requests.insert(handle, &name, request);
         self.begun_and_ended += usize::from(ends);

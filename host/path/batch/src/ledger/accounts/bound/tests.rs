@@ -2,7 +2,7 @@
 
 use crate::frame_log::FrameLog;
 use crate::hold::HeldRows;
-use crate::ledger::{Ledger, RestartGap, UpstreamAborts};
+use crate::ledger::{Ledger, LedgerLinks, RestartGap};
 use crate::records::{JournalPolicy, Records};
 use crate::{FrameDecoder, JoinEnds, Received, RoutingTable, Timestamp};
 use afterbay_config::OnError;
@@ -38,8 +38,8 @@ impl Stream {
         let now = Timestamp { instant: began, unix_ns: 0 };
         let records = Records::new(writer, policy, &recovered, telemetry.clone(), health, now);
         let log = FrameLog::new(records, &recovered);
-        let (aborts, routing) = (UpstreamAborts::default(), Arc::new(RoutingTable::default()));
-        let mut ledger = Ledger::new(&[], aborts, RestartGap::default(), routing, telemetry, began);
+        let (links, routing) = (LedgerLinks::default(), Arc::new(RoutingTable::default()));
+        let mut ledger = Ledger::new(&[], links, RestartGap::default(), routing, telemetry, began);
         ledger.bound.max = MAX;
         let (held_rows, decode) = (HeldRows::new(JoinEnds::Anywhere), FrameDecoder::new(Layouts::builtin()));
         Stream { ledger, log, held_rows, decode, began, _dir: dir, _journal: journal }

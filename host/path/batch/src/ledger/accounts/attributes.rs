@@ -1,0 +1,41 @@
+//! The attributes of live requests: those of the engine, of the configuration's rules, and those that operators set.
+
+use super::Ledger;
+use afterbay_journal::JournalRequest;
+use std::sync::Arc;
+
+/// Returns the attributes of a rid, a JSON object, or `None` if it has none. The call must not block.
+pub type AttributesOf = Box<dyn Fn(&str) -> Option<Arc<str>> + Send>;
+
+impl Ledger {
+    /// Sets the source of attributes, which is asked when a request begins, and now for each live request without any. `None`: no
+    /// plugin reads attributes.
+    pub fn set_attributes_source(&mut self, source: Option<AttributesOf>) {
+        self.links.attributes = source;
+        self.add_attributes();
+    }
+
+    /// Asks the source for each live request without attributes.
+    pub(super) fn add_attributes(&mut self) {
+        let live: Vec<JournalRequest> = self.requests.iter().map(|(handle, ..)| handle).collect();
+        for handle in live {
+            if self.requests.get(handle).is_some_and(|request| request.attributes.is_none()) {
+                self.refresh_attributes(handle);
+            }
+        }
+    }
+
+    /// Asks the source again for the attributes of a live request.
+    pub fn refresh_attributes(&mut self, handle: JournalRequest) {
+        let Some(rid) = self.requests.rid(handle) else { return };
+        let attributes = self.links.attributes.as_ref().and_then(|of| of(rid));
+        if let Some(request) = self.requests.get_mut(handle) {
+            request.attributes = attributes;
+        }
+    }
+
+    /// The attributes of the live request with this number, if it has any.
+    pub fn attributes(&self, number: u64) -> Option<Arc<str>> {
+        self.requests.get(self.numbered(number)?)?.attributes.clone()
+    }
+}
