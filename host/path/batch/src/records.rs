@@ -90,6 +90,11 @@ impl Records {
         records
     }
 
+    /// The memory of the journal's open requests in bytes.
+    pub fn requests_memory(&self) -> u64 {
+        self.writer.requests_memory()
+    }
+
     /// Reads accounted frames from this one on, with their outcomes.
     pub fn backlog(&self, from: &Persisted) -> BacklogReader {
         match from.location() {

@@ -2,11 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use afterbay_batch::frame_log::FrameLog;
+use afterbay_batch::hold::HeldRows;
+use afterbay_batch::ledger::{Ledger, LedgerLinks, RestartGap};
 use afterbay_batch::outbox::{Frame, Options, Outbox, When};
-use afterbay_batch::{Content, JoinEnds, Joins, SingleRows};
+use afterbay_batch::records::{JournalPolicy, Records};
+use afterbay_batch::{
+    ChainOutput, Content, FrameDecoder, JoinEnds, Joins, Received, RoutingTable, SingleRows, Timestamp,
+};
+use afterbay_config::OnError;
+use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
+use afterbay_journal::storage::DiscardingStorage;
+use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, DecodedFrame, Decoder, Layouts};
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Instant;
 
 const OPTIONS: Options = Options {
@@ -49,8 +60,50 @@ fn filled(wire: SynthWire, rows: u64) -> Outbox {
     outbox
 }
 
+/// A ledger and a journal with this many live requests, and the memory that they count.
+fn live(requests: u64) -> (Ledger, FrameLog, u64) {
+    let options = JournalOptions { sync: SyncPolicy::None, ..JournalOptions::default() };
+    let storage = Arc::new(DiscardingStorage::default());
+    let journal =
+        JournalDirectory::open_on(storage, "/memory".as_ref(), options, Background::Caller).unwrap();
+    let (writer, recovered) = journal.stream("s").unwrap();
+    let (events, health, routing) = (Events::new(), Health::default(), Arc::new(RoutingTable::default()));
+    let counters = Metrics::new(events.clone(), health.clone()).stream("s");
+    let telemetry = StreamTelemetry { stream: "s".into(), events, counters };
+    let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
+    let at = Timestamp { instant: Instant::now(), unix_ns: 1 };
+    let records = Records::new(writer, policy, &recovered, telemetry.clone(), health, at);
+    let mut log = FrameLog::new(records, &recovered);
+    let (links, gap) = (LedgerLinks::default(), RestartGap::default());
+    let mut ledger = Ledger::new(&[], links, gap, routing, telemetry, at.instant);
+    let mut decoder = FrameDecoder::new(Layouts::builtin());
+    for first in (0..requests).step_by(1000) {
+        let row =
+            |at| SynthRow { rid: format!("chatcmpl-{at:023}"), ids: vec![70_000], ..SynthRow::default() };
+        let batch = SynthBatch { rows: (first..first + 1000).map(row).collect() };
+        let bytes = batch.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
+        log.persist(Received { bytes, at }, at);
+        let decoded = decoder.decode(log.next(at).unwrap());
+        let Ok(accounted) = ledger.account(decoded, &mut log.records) else { panic!("a barrier") };
+        let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
+        ledger.settle(ChainOutput::new(accounted), &mut held_rows, &mut log.records);
+    }
+    let counted = ledger.memory() + log.records.requests_memory();
+    (ledger, log, counted)
+}
+
 #[test]
-fn the_counted_memory_of_waiting_rows_is_that_of_the_process() {
+fn the_counted_memory_of_waiting_rows_and_live_requests_is_that_of_the_process() {
+    // The first use of a table's memory is more than the table.
+    drop(live(1000));
+    let before = resident();
+    let (ledger, log, counted) = live(50_000);
+    let used = resident() - before;
+    println!("a live request: {} bytes, counted {}", used / 50_000, counted / 50_000);
+    let share = counted as f64 / used as f64;
+    assert!((0.6..1.4).contains(&share), "live requests: {counted} of {used} bytes");
+    drop((ledger, log));
+
     let mut outboxes = Vec::new();
     for wire in [SynthWire::Msgpack, SynthWire::Pickle] {
         for rows in [1, 64] {

@@ -44,11 +44,20 @@ pub(crate) struct OpenRequests {
     /// Open requests by `needs_from`, oldest first. Closed requests are removed when they reach the front.
     order: VecDeque<JournalRequest>,
     ended: Vec<RequestEntry>,
+    /// Bytes of the rids of open requests.
+    rid_bytes: usize,
 }
 
 impl OpenRequests {
     pub fn live(&self) -> usize {
         self.counts.len() - self.free.len()
+    }
+
+    /// The memory of the open requests in bytes, but for texts that few have.
+    pub fn memory(&self) -> usize {
+        let slots = self.counts.capacity() * size_of::<RowCounts>();
+        let details = self.details.capacity() * size_of::<RequestDetails>();
+        slots + details + self.order.capacity() * size_of::<JournalRequest>() + self.rid_bytes
     }
 
     pub fn ended(&self) -> usize {
@@ -78,6 +87,7 @@ impl OpenRequests {
             abandoned: false,
         };
         let request_number = info.number;
+        self.rid_bytes += info.rid.len();
         let rows_before = info.rows;
         let entry = RequestEntry { info, closed: false, here: false };
         let details = RequestDetails { entry, needs_from, rows_before };
@@ -200,6 +210,7 @@ impl OpenRequests {
         let none = RequestEntry { info: RequestInfo::default(), closed: false, here: false };
         let mut entry = std::mem::replace(&mut details.entry, none);
         entry.closed = true;
+        self.rid_bytes -= entry.info.rid.len();
         let info = &mut entry.info;
         if info.finish.is_empty() && !finish.is_empty() {
             (info.state, info.finish) = (RequestState::Finished, cut(finish).to_owned());

@@ -322,6 +322,11 @@ impl JournalWriter {
         BacklogReader::new(self.shared.clone(), from, None)
     }
 
+    /// The memory of the open requests in bytes.
+    pub fn requests_memory(&self) -> u64 {
+        self.requests.memory() as u64
+    }
+
     /// First frame that may hold a row of an open request, if any is open.
     pub fn first_of_open(&mut self) -> Option<FrameNo> {
         self.requests.first_frame_needed()

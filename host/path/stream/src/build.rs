@@ -359,7 +359,8 @@ impl Plan {
         let markers = ReleaseMarkers::new(recovered.last_frame);
         let frame_log = FrameLog::new(records, &recovered);
         let stages = Stages { frame_log, decoder, ledger, chain, held_rows, markers, frame_load };
-        Pipeline { receive, stages, delivery, pressure, poison }
+        let live_requests = self.budget.portion();
+        Pipeline { receive, stages, delivery, pressure, poison, live_requests }
     }
 
     /// Reads the rows that an earlier run held and did not release.

@@ -7,7 +7,7 @@
 //! frames are not decoded. The state of a stage is in the stage's crate.
 
 use crate::clock::Clock;
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Portion};
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
@@ -29,6 +29,8 @@ pub(crate) struct Pipeline {
     pub(crate) delivery: Delivery,
     pub(crate) pressure: Pressure,
     pub(crate) poison: PoisonDetector,
+    /// The part of the memory for what waits that the live requests have.
+    pub(crate) live_requests: Portion,
 }
 
 impl Pipeline {
@@ -55,6 +57,8 @@ impl Pipeline {
         }
         // Frames that waited for a sync of the disk.
         self.carry(FRAMES_PER_ROUND, now);
+        let Stages { ledger, frame_log, .. } = &self.stages;
+        self.live_requests.set(ledger.memory() + frame_log.records.requests_memory());
         let sends_more =
             self.delivery.send(&mut self.stages.frame_log.records, &mut self.stages.decoder, now, on_written);
         let receives_more = self.receive.pull.has_more() && self.full().is_none();

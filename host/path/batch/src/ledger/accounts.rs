@@ -246,6 +246,11 @@ impl Ledger {
         self.requests.len()
     }
 
+    /// The memory of the live requests in bytes.
+    pub fn memory(&self) -> u64 {
+        self.requests.memory() as u64
+    }
+
     /// The live requests with their rids.
     pub fn requests(&self) -> impl Iterator<Item = (&str, &Request)> {
         self.requests.iter().map(|(_, rid, request)| (rid, request))

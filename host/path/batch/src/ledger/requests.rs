@@ -24,6 +24,8 @@ pub struct Requests<T> {
     /// In order of number, with some that have ended.
     in_order: VecDeque<JournalRequest>,
     live: usize,
+    /// Bytes of all rids.
+    rid_bytes: usize,
     roster: Roster,
 }
 
@@ -38,6 +40,7 @@ impl<T> Requests<T> {
             hasher: FixedState::with_seed(0x0af7_e4ba),
             in_order: VecDeque::new(),
             live: 0,
+            rid_bytes: 0,
             roster: Roster::default(),
         }
     }
@@ -45,6 +48,13 @@ impl<T> Requests<T> {
     /// How many requests are live.
     pub fn len(&self) -> usize {
         self.live
+    }
+
+    /// The memory of the table in bytes. Slots that were live once count as long as the table lives.
+    pub fn memory(&self) -> usize {
+        let slot = size_of::<u64>() + size_of::<Option<T>>() + size_of::<Box<str>>();
+        let in_order = self.in_order.capacity() * size_of::<JournalRequest>();
+        self.requests.capacity() * slot + in_order + self.by_rid.allocation_size() + self.rid_bytes
     }
 
     /// Begins a batch.
@@ -111,6 +121,7 @@ impl<T> Requests<T> {
         self.numbers[slot] = handle.number().0;
         self.requests[slot] = Some(request);
         self.rids[slot] = rid.into();
+        self.rid_bytes += rid.len();
         let (rids, hasher) = (&self.rids, &self.hasher);
         self.by_rid.insert_unique(hasher.hash_one(rid.as_bytes()), slot as u32, |slot| {
             hasher.hash_one(rids[*slot as usize].as_bytes())
@@ -133,6 +144,7 @@ impl<T> Requests<T> {
         let request = self.requests[slot].take()?;
         self.numbers[slot] = 0;
         let rid = std::mem::take(&mut self.rids[slot]);
+        self.rid_bytes -= rid.len();
         let hash = self.hasher.hash_one(rid.as_bytes());
         if let Ok(known) = self.by_rid.find_entry(hash, |known| *known as usize == slot) {
             known.remove();

@@ -37,7 +37,7 @@ pub(crate) struct Rescued {
 /// Takes the pipeline apart after a panic with this message, or after a hand-over that failed. After a panic, the journal's
 /// writer writes its buffered records when dropped.
 pub(crate) fn rescue(pipeline: Pipeline, panic: Option<&str>, holds: Option<Vec<HoldTimes>>) -> Rescued {
-    let Pipeline { receive, stages, delivery, pressure, poison } = pipeline;
+    let Pipeline { receive, stages, delivery, pressure, poison, live_requests: _ } = pipeline;
     let Stages { frame_log, decoder, mut ledger, chain, frame_load, .. } = stages;
     // The writer's end may panic, too. The records that it held are then lost.
     let _ended = catch_unwind(AssertUnwindSafe(|| drop(frame_log)));

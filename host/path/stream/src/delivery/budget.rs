@@ -19,13 +19,13 @@ impl Budget {
         Budget { used: Arc::default(), max }
     }
 
-    /// The part of one sink: 0 bytes at first.
+    /// A part of the limit, of 0 bytes at first.
     pub fn portion(&self) -> Portion {
         Portion { budget: self.clone(), bytes: 0 }
     }
 }
 
-/// The bytes that one sink uses. Dropping the portion returns them to the budget.
+/// The bytes that one sink, or the live requests of a stream, use. Dropping the portion returns them to the budget.
 #[derive(Debug)]
 pub struct Portion {
     budget: Budget,
@@ -38,7 +38,7 @@ impl Portion {
         self.budget.used.load(Ordering::Relaxed) < self.budget.max
     }
 
-    /// Sets the bytes that the sink uses now.
+    /// Sets the bytes that are used now.
     pub fn set(&mut self, bytes: u64) {
         if bytes != self.bytes {
             // A smaller value wraps around, which subtracts.
