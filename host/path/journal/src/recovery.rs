@@ -37,7 +37,7 @@ pub struct RecoveredStream {
     /// Segments that are missing although retention did not remove them.
     pub missing: Option<MissingSegments>,
     /// Whether frames may have been sent without a record. If so, it is unknown what a sink has of the frames
-    /// past [`SinkProgress::through`], until [`JournalWriter::settled`](crate::JournalWriter::settled) is
+    /// past [`SinkProgress::through`], until [`JournalWriter::forget_unrecorded`](crate::JournalWriter::forget_unrecorded) is
     /// called.
     pub unrecorded: bool,
     /// Error of the disk that stopped the start from writing. Frames can be appended once there is room.
