@@ -1,6 +1,7 @@
-//! The passive types of a batch: one type per stage, in the order in which a batch meets them.
+//! A batch: the type that each stage makes, and the stages that need neither plugins nor sockets.
 //!
-//! Owns no thread, no socket and no file. The stages are in the crates above: persist, ledger, chain, delivery.
+//! Owns no thread and no socket. The modules [`frame_log`], [`records`], [`ledger`], [`hold`] and [`outbox`] work on a batch; all
+//! others are data, and know none of these. The chain and the delivery are in the crates above.
 //!
 //! Each stage consumes the value of the stage before, and the compiler holds the following:
 //!
@@ -19,15 +20,14 @@
 //! - The types do not say that a stage did its work. A `ChainOutput` without decisions is valid, because a stream may have no
 //!   plugins.
 //!
-//! Routing and delivery are not stages in this sense. The router takes a `Settled` apart, and each sink gets its share as the
-//! outbox's `Content`. For a frame that is read back from the journal, a sink makes the [`SettledContent`] from the recorded
-//! outcome.
+//! Routing and delivery are not stages in this sense. The router takes a `Settled` apart, and each sink gets its share of the
+//! [`Content`]. For a frame that is read back from the journal, a sink makes the [`SettledContent`] from the recorded outcome.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-pub mod ledger;
-pub mod hold;
 pub mod records;
 pub mod frame_log;
+pub mod ledger;
+pub mod hold;
 pub mod outbox;
 pub mod failpoint;
 
