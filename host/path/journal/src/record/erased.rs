@@ -1,5 +1,6 @@
 //! The erasure of content in the payload of an OUTCOME.
 
+use super::outcome::take_tokens;
 use crate::format::ByteReader;
 use crate::outcome::Verdict;
 
@@ -15,7 +16,8 @@ pub(crate) fn erase_outcome(payload: &mut [u8], is_erased: impl Fn(u32) -> bool)
     let passage = at.u8()?;
     let rows = at.u32()? as usize;
     let [finished, gaps, actions] = [at.u32()?, at.u32()?, at.u32()?];
-    at.take(rows.checked_mul(8)?)?;
+    at.take(rows.checked_mul(4)?)?;
+    take_tokens(&mut at, rows)?;
     if matches!(passage, 2 | 3) {
         at.text()?;
     }
@@ -79,7 +81,7 @@ mod tests {
         let requests = [1, 2, 1].map(|number| JournalRequest { number: RequestNo(number), slot: 0 });
         let written = Outcome {
             requests: (&requests).into(),
-            tokens: (&[1, 1, 1]).into(),
+            tokens: (&[1, 2, 1]).into(),
             actions: (&actions).into(),
             ..Outcome::new(FrameNo(9), 5, Passage::Barrier("why".into()))
         };

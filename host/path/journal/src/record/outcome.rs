@@ -44,7 +44,7 @@ fn put_payload(out: &mut Vec<u8>, outcome: &Outcome<'_, JournalRequest>) {
         put_u32(out, count as u32);
     }
     put_column(out, outcome.requests[..rows].iter().map(|request| request.number.0 as u32));
-    put_column(out, outcome.tokens[..rows].iter().copied());
+    put_tokens(out, &outcome.tokens[..rows]);
     if let Some(text) = text {
         put_text(out, text);
     }
@@ -69,6 +69,29 @@ fn put_payload(out: &mut Vec<u8>, outcome: &Outcome<'_, JournalRequest>) {
     }
 }
 
+/// Writes the tokens that each row received. In most frames all have received the same number, which stands once.
+fn put_tokens(out: &mut Vec<u8>, tokens: &[u32]) {
+    let first = tokens.first().copied().unwrap_or_default();
+    // Without an early exit, so that the compiler can compare many at a time.
+    let are_equal = tokens.iter().fold(true, |all, each| all & (*each == first));
+    out.push(are_equal.into());
+    let column: &[u32] = if are_equal { &[first] } else { tokens };
+    put_column(out, column.iter().copied());
+}
+
+/// Reads what [`put_tokens`] wrote, after a column of as many rows.
+pub(super) fn take_tokens(at: &mut ByteReader<'_>, rows: usize) -> Option<Vec<u32>> {
+    match at.u8()? {
+        0 => Some(column(at.take(rows.checked_mul(4)?)?)),
+        1 => Some(vec![at.u32()?; rows]),
+        _ => None,
+    }
+}
+
+fn column(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks().0.iter().map(|chunk| u32::from_le_bytes(*chunk)).collect()
+}
+
 pub(super) fn decode_outcome(
     at: &mut ByteReader<'_>,
     head: &RecordHead,
@@ -77,11 +100,8 @@ pub(super) fn decode_outcome(
     let passage = at.u8()?;
     let rows = at.u32()? as usize;
     let [finished, gaps, actions] = [at.u32()?, at.u32()?, at.u32()?];
-    let column = |bytes: &[u8]| -> Vec<u32> {
-        bytes.as_chunks().0.iter().map(|chunk| u32::from_le_bytes(*chunk)).collect()
-    };
     let requests = column(at.take(rows.checked_mul(4)?)?);
-    let tokens = column(at.take(rows * 4)?);
+    let tokens = take_tokens(at, rows)?;
     let passage = match passage {
         0 => Passage::Unchanged,
         1 => Passage::Changed,

@@ -261,11 +261,12 @@ fn outcomes_alone_are_written_in_time_and_end_a_segment() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, JournalOptions { segment_bytes: 1 << 20, ..options() });
     let requests: Vec<_> = (0..1000).map(|_| writer.open("r")).collect();
+    let tokens: Vec<u32> = (0..1000).collect();
     for ns in 0..600 {
         writer.append(b"", ns).unwrap();
     }
     for number in 1..=600 {
-        writer.outcome(&plain_outcome(FrameNo(number), &requests, &vec![1; 1000]));
+        writer.outcome(&plain_outcome(FrameNo(number), &requests, &tokens));
         if number % 50 == 0 {
             writer.tend();
         }

@@ -106,7 +106,7 @@ fn outcomes_past_the_bound_are_counted_and_totals_stay_right() {
     let tokens = vec![1; rows.len()];
     writer.append(b"first", 1).unwrap();
     disk.set_capacity(disk.used());
-    let kept = bounds::PENDING_BYTES_MAX.div_ceil(800_000) as u64;
+    let kept = bounds::PENDING_BYTES_MAX.div_ceil(400_000) as u64;
     for ns in 2..kept + 4 {
         let frame = writer.skipped(1, ns);
         writer.outcome(&plain_outcome(frame, &rows, &tokens));
