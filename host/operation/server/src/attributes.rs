@@ -6,6 +6,7 @@
 
 mod engine;
 
+use crate::mutex::lock;
 use crate::refusal::Refusal;
 use afterbay_config as config;
 use afterbay_events::Events;
@@ -21,7 +22,7 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -356,11 +357,6 @@ impl Attributes {
             kept
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics with a half-written value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The attributes of a rid: those that were set for an id of it, over those of the rules, over the engine's own.
