@@ -222,7 +222,7 @@ impl Batch {
         let mut rows = Vec::with_capacity(instead.len());
         for (row, other, at) in instead {
             check_rows(other, &[*at])?;
-            if parts.len() == 1 || !parts.last().is_some_and(|last| last.address() == other.address()) {
+            if parts.len() == 1 || parts.last().is_none_or(|last| last.address() != other.address()) {
                 parts.push(other);
             }
             rows.push((*row, (parts.len() as u32 - 1, *at)));
