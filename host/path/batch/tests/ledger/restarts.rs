@@ -107,8 +107,7 @@ fn route_as(
 
 fn redirected(stream: &mut Stream, output: afterbay_batch::ChainOutput) -> Vec<(u32, Destination)> {
     let (_, content) = stream.settle(output).into_parts();
-    let redirected = content.redirected;
-    redirected
+    content.redirected
 }
 
 fn pass(stream: &mut Stream, rows: Vec<SynthRow>) -> Vec<(u32, Destination)> {
