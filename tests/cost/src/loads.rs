@@ -10,6 +10,7 @@ use afterbay_stream::PluginSetup;
 use afterbay_wire::Layouts;
 use afterbay_wire::synth::SynthWire;
 use anyhow::Context;
+use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,10 @@ use std::time::Duration;
 const ROWS: u64 = 1 << 16;
 /// The steps before the measured ones, so that rows are held and released evenly.
 const BEGINNING: u64 = 8;
+/// Frames that are measured with cold caches.
+const COLD_FRAMES: u64 = 64;
+/// More bytes than the caches of a server's processor have.
+const CACHE_BYTES: usize = 128 << 20;
 /// The runs of each case. The fastest is shown.
 const RUNS: usize = 3;
 /// The rows of each frame of the requests that wait beside the counted ones.
@@ -45,6 +50,8 @@ struct Variant {
     beside: (u64, Beside),
     /// The tokens of a request.
     tokens: u64,
+    /// Whether each frame finds the caches filled with other data, as at 50 frames a second beside an engine.
+    is_cold: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -54,7 +61,8 @@ enum Beside {
     Aborted,
 }
 
-const PLAIN: Variant = Variant { plugin: None, id, beside: (0, Beside::Running), tokens: u64::MAX };
+const PLAIN: Variant =
+    Variant { plugin: None, id, beside: (0, Beside::Running), tokens: u64::MAX, is_cold: false };
 const HOLDS: Option<(&str, &str)> = Some(("holds", r#"{"millis": 60}"#));
 const HOLDS_LONG: Option<(&str, &str)> = Some(("holds", r#"{"millis": 600000}"#));
 const ASKS: Option<(&str, &str)> = Some(("asks", r#"{"each_batch": true}"#));
@@ -133,7 +141,10 @@ pub const LOADS: &[Load] = &[
     },
     Load { name: "load.tokens.512.64", rows: 64, of: [Variant { tokens: 512, ..PLAIN }, SHORT] },
     Load { name: "load.tokens.4096.64", rows: 64, of: [Variant { tokens: 4096, ..PLAIN }, SHORT] },
+    Load { name: "load.cold.64", rows: 64, of: [COLD, PLAIN] },
+    Load { name: "load.cold.1024", rows: 1024, of: [COLD, PLAIN] },
 ];
+const COLD: Variant = Variant { is_cold: true, ..PLAIN };
 /// The length of the requests in the usual cases.
 const SHORT: Variant = Variant { tokens: 32, ..PLAIN };
 
@@ -166,13 +177,16 @@ impl Variant {
             }
         }
         let (beginning, frames) = match self.tokens {
+            u64::MAX if self.is_cold => (BEGINNING, COLD_FRAMES),
             u64::MAX => (BEGINNING, ROWS / rows),
             tokens => (0, tokens * (ROWS / rows).div_ceil(tokens)),
         };
+        let mut other = vec![0_u8; if self.is_cold { CACHE_BYTES } else { 0 }];
         let mut cpu = Duration::ZERO;
         for step in 0..beginning + frames {
             let of_request = step % self.tokens + 1;
             let frame = sglang_frame(SynthWire::Msgpack, 0..rows, of_request, self.tokens, self.id)?;
+            other.iter_mut().step_by(64).for_each(|byte| *byte = black_box(*byte).wrapping_add(1));
             let of_frame = world.settle(&frame)?;
             cpu += if step < beginning { Duration::ZERO } else { of_frame };
         }

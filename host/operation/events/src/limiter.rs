@@ -30,7 +30,7 @@ struct Window {
 impl Limiter {
     /// The line to log now for this event, if any.
     pub(crate) fn admit(&mut self, event: Event, now: Instant) -> Option<Line> {
-        let key = self.place((event.index(), event.key()), now);
+        let key = self.place((event.index(), event.key()));
         let window =
             self.keys.entry(key).or_insert(Window { ends: now + WINDOW, told: 0, held: 0, last: None });
         if now >= window.ends {
@@ -66,12 +66,10 @@ impl Limiter {
         lines
     }
 
-    fn place(&mut self, key: (usize, String), now: Instant) -> (usize, String) {
-        if self.keys.len() < KEYS_MAX || self.keys.contains_key(&key) {
-            return key;
-        }
-        self.keys.retain(|_, window| window.held > 0 || now < window.ends);
-        if self.keys.len() < KEYS_MAX { key } else { (key.0, String::new()) }
+    /// The key, or that of all events of its kind if there is no room for it: [`Limiter::tick`] makes room.
+    fn place(&self, key: (usize, String)) -> (usize, String) {
+        let has_room = self.keys.len() < KEYS_MAX || self.keys.contains_key(&key);
+        if has_room { key } else { (key.0, String::new()) }
     }
 }
 

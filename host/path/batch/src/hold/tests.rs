@@ -10,13 +10,20 @@ use std::time::Duration;
 
 const PLUGIN: &str = "holds";
 
+fn batch(rows: Vec<SynthRow>) -> Batch {
+    let bytes = SynthBatch { rows }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
+    match afterbay_wire::decode(bytes, &Layouts::builtin()) {
+        DecodedFrame::Batch(batch) => batch,
+        DecodedFrame::Barrier(_) => panic!("no batch"),
+    }
+}
+
+fn row(rid: &str, ids: &[i64]) -> SynthRow {
+    SynthRow { rid: rid.to_owned(), ids: ids.to_vec(), ..SynthRow::default() }
+}
+
 fn held(rid: &str, ids: &[i64], frame: u64) -> HeldRow {
-    let row = SynthRow { rid: rid.to_owned(), ids: ids.to_vec(), ..SynthRow::default() };
-    let bytes = SynthBatch { rows: vec![row] }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
-    let DecodedFrame::Batch(batch) = afterbay_wire::decode(bytes, &Layouts::builtin()) else {
-        panic!("no batch")
-    };
-    HeldRow::new(batch, 0, FrameNo(frame), ReceivedTokens::of_row(ids.len() as u32))
+    HeldRow::new(batch(vec![row(rid, ids)]), 0, FrameNo(frame), ReceivedTokens::of_row(ids.len() as u32))
 }
 
 fn request(number: u64) -> JournalRequest {
@@ -234,6 +241,51 @@ fn held_rows_and_bytes_are_bounded() {
     held_rows.batches.bytes += 1;
     let why = held_rows.check_room(2, PLUGIN, &more).unwrap_err();
     assert!(why.ends_with("bytes, limit 67108864"), "{why}");
+}
+
+#[test]
+fn held_rows_keep_the_batch_of_their_frame_until_the_bound_is_reached() {
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
+    let now = Instant::now();
+    let frame = batch((0..64).map(|at| row(&format!("r{at}"), &[at])).collect());
+    for at in 0..64 {
+        let row = HeldRow::new(frame.clone(), at, FrameNo(5), ReceivedTokens::of_row(1));
+        push(&mut held_rows, u64::from(at), row, now);
+    }
+    let memory = frame.memory();
+    assert_eq!(held_rows.batches.bytes, memory, "the batch counts once");
+    for number in (0..64).filter(|number| *number != 7 && *number != 9) {
+        held_rows.remove(number, PLUGIN, usize::MAX);
+    }
+    assert_eq!(held_rows.batches.bytes, memory, "two rows keep the batch");
+    held_rows.batches.bytes = BYTES_MAX;
+    assert_eq!(held_rows.check_room(99, PLUGIN, &held("a", &[1], 6)), Ok(()));
+    let left = &held_rows.of(7, PLUGIN).unwrap().rows[0].batch;
+    assert_eq!(held_rows.batches.bytes, BYTES_MAX - memory + left.memory());
+    let due = held_rows.take_due(now).unwrap();
+    let rows: Vec<Vec<i64>> = due.rows.iter().map(|row| ids(&row.held)).collect();
+    assert_eq!(rows, [[7], [9]]);
+}
+
+#[test]
+fn rows_of_one_frame_and_joined_rows_leave_together() {
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
+    let now = Instant::now();
+    let frames =
+        [1, 2].map(|at| batch(vec![row("a", &[10 + at]), row("b", &[20 + at]), row("c", &[30 + at])]));
+    for (frame, number) in (5..).zip(&frames) {
+        for at in 0..3 {
+            let row = HeldRow::new(number.clone(), at, FrameNo(frame), ReceivedTokens::of_row(1));
+            push(&mut held_rows, u64::from(3 - at), row, now);
+        }
+    }
+    push(&mut held_rows, 9, held("d", &[40], 4), now);
+    let due = held_rows.take_due(now).unwrap();
+    let rows: Vec<(u64, Vec<i64>)> =
+        due.rows.iter().map(|row| (row.request.number().0, ids(&row.held))).collect();
+    assert_eq!(rows, [(9, vec![40]), (3, vec![11, 12]), (2, vec![21, 22]), (1, vec![31, 32])]);
+    assert_eq!(due.batch.rids().collect::<Vec<_>>(), ["d", "a", "b", "c"]);
+    assert!(held_rows.is_empty() && held_rows.batches.bytes == 0);
 }
 
 #[test]

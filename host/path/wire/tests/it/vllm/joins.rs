@@ -129,7 +129,9 @@ fn the_fields_of_a_frame_go_with_its_last_row_and_with_no_other() {
         let part = BatchPart { batch: &whole, rows: Some(rows) };
         assert_eq!(Batch::join(&[part]).unwrap().bytes(), taken.bytes(), "{rows:?}");
         assert_eq!(json(&taken)["timestamp"], json(&whole)["timestamp"]);
-        assert_eq!(whole.detach(rows).unwrap().load(), None, "{rows:?}");
+        let detached = whole.detach(rows).unwrap();
+        assert_eq!(detached.load(), None, "{rows:?}");
+        assert_eq!(Batch::join_detached(&[part]).unwrap().bytes(), detached.bytes(), "{rows:?}");
     }
     assert_eq!(split_and_join(&whole).bytes(), whole.bytes());
     let rest = batch(&whole.without_rows().map(|bytes| with_row(&bytes)).unwrap());
