@@ -213,3 +213,15 @@ fn a_value_nested_a_million_deep_ends_where_it_ends() {
     assert_eq!(skip(&deep, 0), Ok(deep.len() - 1));
     assert!(matches!(skip(&deep[..1_000_000], 0), Err(PackError::Cut { .. })));
 }
+
+#[test]
+fn bytes_that_are_not_ascii_are_counted_at_every_place_and_length() {
+    for length in [0, 1, 239, 240, 241, 480, 600] {
+        let mut bytes = vec![0x7f; length];
+        assert_eq!(non_ascii(&bytes), 0);
+        for at in 0..length {
+            bytes[at] = 0x80;
+            assert_eq!(non_ascii(&bytes), at + 1, "{length} bytes");
+        }
+    }
+}
