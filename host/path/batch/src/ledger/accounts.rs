@@ -143,7 +143,7 @@ impl Request {
     }
 }
 
-/// What a ledger has of the world outside of its stream. It outlives the ledger when this is rebuilt from the journal after a panic.
+/// The parts of a ledger from outside of its stream. They outlive the ledger when this is rebuilt from the journal after a panic.
 #[derive(Default)]
 pub struct LedgerLinks {
     /// Sends aborts of requests that plugins finish.
