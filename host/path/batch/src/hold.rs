@@ -17,9 +17,10 @@ use afterbay_journal::{FrameNo, JournalRequest};
 use afterbay_text::{TextProgress, Vocabulary};
 use afterbay_wire::{Batch, BatchKind};
 use batches::HeldBatches;
+use foldhash::fast::FixedState;
 use of_request::{LeaveAt, PluginHold, RequestHolds};
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 pub use times::HoldTimes;
@@ -57,7 +58,7 @@ struct Held {
 pub struct HeldRows {
     /// How the readers allow rows to be joined.
     joins: Joins,
-    by_request: BTreeMap<u64, RequestHolds>,
+    by_request: HashMap<u64, RequestHolds, FixedState>,
     /// The requests by `RequestHolds::since`.
     by_since: BTreeSet<(FrameNo, u64)>,
     /// The requests by `RequestHolds::due`.
@@ -96,7 +97,7 @@ impl HeldRows {
     pub fn new(joins: impl Into<Joins>) -> HeldRows {
         HeldRows {
             joins: joins.into(),
-            by_request: BTreeMap::new(),
+            by_request: HashMap::default(),
             by_since: BTreeSet::new(),
             due: BTreeSet::new(),
             by_plugin: Vec::new(),

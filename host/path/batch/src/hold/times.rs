@@ -39,7 +39,9 @@ impl HeldRows {
             end: hold.end.map(|end| end.word().to_owned()),
             ends_request: hold.ends_request,
         });
-        times.collect()
+        let mut times: Vec<HoldTimes> = times.collect();
+        times.sort_by_key(|times| times.request);
+        times
     }
 
     /// Sets the times of recovered rows. The rows of a plugin that `stays` does not name, and rows without times, leave at once:
