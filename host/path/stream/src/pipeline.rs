@@ -40,7 +40,7 @@ impl Pipeline {
         &mut self,
         now: Timestamp,
         clock: &dyn Clock,
-        on_written: impl FnMut(&mut dyn Iterator<Item = FrameToSend>),
+        on_written: &mut dyn FnMut(&mut dyn Iterator<Item = FrameToSend>),
     ) -> bool {
         self.persist_release_marker(now);
         for _ in 0..FRAMES_PER_ROUND {

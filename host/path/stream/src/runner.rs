@@ -259,7 +259,7 @@ impl Runner {
         let has_answers = self.pipeline.deliver_answers(now);
         self.report.publish_notices(&mut self.pipeline, now);
         let (report, clock) = (&mut self.report, &*self.clock);
-        self.is_busy = self.pipeline.run(now, clock, |written| {
+        self.is_busy = self.pipeline.run(now, clock, &mut |written| {
             let written_at = clock.now().instant;
             written.for_each(|frame| report.frame_written(&frame, written_at));
         });

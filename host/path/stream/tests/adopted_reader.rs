@@ -51,7 +51,7 @@ impl Process {
         let push = &mut self.sender.push;
         events.iter().for_each(|event| push.ready(event, now));
         push.tick(now);
-        self.sender.flush(now, |frames| self.written += frames.count() as u64);
+        self.sender.flush(now, &mut |frames| self.written += frames.count() as u64);
     }
 }
 

@@ -56,7 +56,7 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
             reader.ready(event, now);
         }
         sink.tick(now);
-        sink.sender.flush(now, |_| ());
+        sink.sender.flush(now, &mut |_| ());
         reader.tick(now);
         assert!(reader.receive().is_none());
     }

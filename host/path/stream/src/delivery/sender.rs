@@ -226,7 +226,7 @@ impl SinkSender {
     }
 
     /// Gives the kernel what it takes. If the kernel now has frames whole, `on_written` gets these.
-    pub fn flush(&mut self, now: Instant, mut on_written: impl FnMut(&mut dyn Iterator<Item = FrameToSend>)) {
+    pub fn flush(&mut self, now: Instant, on_written: &mut dyn FnMut(&mut dyn Iterator<Item = FrameToSend>)) {
         self.push.flush(now);
         let (unwritten, written) = (&mut self.unwritten, self.push.written());
         if unwritten.front().is_some_and(|frame| frame.sequence <= written) {

@@ -205,7 +205,7 @@ impl Sink {
         &mut self,
         records: &mut Records,
         now: Timestamp,
-        on_written: &mut impl FnMut(&mut dyn Iterator<Item = FrameToSend>),
+        on_written: &mut dyn FnMut(&mut dyn Iterator<Item = FrameToSend>),
     ) -> bool {
         self.sender.observe(now.instant);
         while let Some(first_rows) = self.sender.next_taken() {

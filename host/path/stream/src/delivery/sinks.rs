@@ -42,12 +42,12 @@ impl Delivery {
         records: &mut Records,
         decoder: &mut FrameDecoder,
         now: Timestamp,
-        mut on_written: impl FnMut(&mut dyn Iterator<Item = FrameToSend>),
+        on_written: &mut dyn FnMut(&mut dyn Iterator<Item = FrameToSend>),
     ) -> bool {
         let mut has_more = false;
         for (index, sink) in self.sinks.iter_mut().enumerate() {
             sink.refill(index, records, decoder, &mut self.router, now);
-            has_more |= sink.send(records, now, &mut on_written);
+            has_more |= sink.send(records, now, on_written);
             has_more |= sink.can_refill(records);
         }
         let retained_from = self.sinks.iter().filter_map(Sink::retained_from).min();
