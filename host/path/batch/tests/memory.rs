@@ -97,12 +97,12 @@ fn the_counted_memory_of_waiting_rows_and_live_requests_is_that_of_the_process()
     // The first use of a table's memory is more than the table.
     drop(live(1000));
     let before = resident();
+    // Both live to the end: an outbox would get their memory.
     let (ledger, log, counted) = live(50_000);
     let used = resident() - before;
     println!("a live request: {} bytes, counted {}", used / 50_000, counted / 50_000);
     let share = counted as f64 / used as f64;
     assert!((0.6..1.4).contains(&share), "live requests: {counted} of {used} bytes");
-    drop((ledger, log));
 
     let mut outboxes = Vec::new();
     for wire in [SynthWire::Msgpack, SynthWire::Pickle] {
@@ -121,4 +121,5 @@ fn the_counted_memory_of_waiting_rows_and_live_requests_is_that_of_the_process()
             outboxes.push(outbox);
         }
     }
+    drop((ledger, log));
 }
