@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod aborts;
+mod attributes;
 mod counts;
 mod frames;
 mod refusals;

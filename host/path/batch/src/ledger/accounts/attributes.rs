@@ -8,11 +8,13 @@ use std::sync::Arc;
 pub type AttributesOf = Box<dyn Fn(&str) -> Option<Arc<str>> + Send>;
 
 impl Ledger {
-    /// Sets the source of attributes, which is asked when a request begins, and now for each live request without any. `None`: no
-    /// plugin reads attributes.
+    /// Sets the source of attributes for requests that begin from now on. `None`: no plugin reads attributes. The first source is
+    /// also asked for the live requests, which began while none was asked.
     pub fn set_attributes_source(&mut self, source: Option<AttributesOf>) {
-        self.links.attributes = source;
-        self.add_attributes();
+        let before = std::mem::replace(&mut self.links.attributes, source);
+        if before.is_none() {
+            self.add_attributes();
+        }
     }
 
     /// Asks the source for each live request without attributes.
