@@ -25,6 +25,7 @@ use afterbay_runtime::{ColumnSet, Columns, Opened, Plugin, ReloadError};
 use afterbay_wire::FinishKind;
 use holding::Turn;
 use input::ChainInput;
+pub use input::finish_kind;
 use std::collections::HashSet;
 use std::ops::BitOr;
 use std::time::Instant;

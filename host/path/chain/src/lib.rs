@@ -21,7 +21,7 @@ mod status;
 
 pub use calls::{CallDone, CallFailure, CallHandle, CallOutcome, CallService, ChainCalls, ServiceResponse};
 pub use catch_up::{CatchUp, CatchUpResult};
-pub use chain::Chain;
+pub use chain::{Chain, finish_kind};
 pub use hand_over::{ChainState, HANDED_BYTES_MAX};
 pub use history::{DIFFERENCES_MAX, Difference, RELOADS_MAX, Reload};
 pub use replay::{JournalSource, REPLAY_TIME_MAX, TakenOver};

@@ -8,8 +8,9 @@ use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StoredFra
 use afterbay_journal::stored_rid;
 use afterbay_journal_tools::{OpenSource, Source};
 use afterbay_journal_view::legs;
-use afterbay_runtime::{FinishKind, PlainValues};
-use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Finish, Layouts};
+use afterbay_runtime::PlainValues;
+use afterbay_stream::finish_kind;
+use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Layouts};
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -254,13 +255,7 @@ fn row(batch: &afterbay_wire::Batch, index: u32) -> Row {
         text: batch.text(index).map(str::to_owned),
         values: PlainValues {
             completion_tokens: batch.completion_tokens(index).unwrap_or(0),
-            finished: match batch.finish(index) {
-                Finish::Running => FinishKind::Running,
-                Finish::Stop { .. } => FinishKind::Stop,
-                Finish::Length => FinishKind::Length,
-                Finish::Abort => FinishKind::Abort,
-                Finish::Other => FinishKind::Other,
-            },
+            finished: finish_kind(batch.finish(index).kind()),
             waiting: 0,
         },
         prompt_tokens: batch.prompt_tokens(index).unwrap_or(0),

@@ -253,7 +253,7 @@ pub(super) fn ending(reason: &afterbay_runtime::FinishReason) -> (journal::Verdi
 }
 
 /// The column's value for how a row ends its request.
-fn finish_kind(finish: wire::FinishKind) -> FinishKind {
+pub fn finish_kind(finish: wire::FinishKind) -> FinishKind {
     match finish {
         wire::FinishKind::Running => FinishKind::Running,
         wire::FinishKind::Stop => FinishKind::Stop,
