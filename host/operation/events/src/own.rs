@@ -121,9 +121,8 @@ impl Own {
 
     /// Removes plugins, by stream and name.
     pub(crate) fn forget(&self, is_gone: impl Fn(&str, &str) -> bool) {
-        let gone =
-            self.lock().plugins.extract_if(.., |plugin| is_gone(&plugin.stream, &plugin.name)).collect();
-        let gone: Vec<Arc<OwnPlugin>> = gone;
+        let is_gone = |plugin: &mut Arc<OwnPlugin>| is_gone(&plugin.stream, &plugin.name);
+        let gone: Vec<Arc<OwnPlugin>> = self.lock().plugins.extract_if(.., is_gone).collect();
         for plugin in gone {
             let counted = &mut *plugin.lock();
             counted.is_removed = true;
