@@ -274,7 +274,7 @@ fn rows_of(round: u64) -> Vec<SynthRow> {
 fn write_past_hours(dir: &Path) {
     let directory = JournalDirectory::open(dir, JournalOptions::default()).unwrap();
     let (mut writer, _) = directory.stream(STREAM).unwrap();
-    writer.set_attributes(Box::new(|rid| {
+    writer.set_attributes(Box::new(|rid, _| {
         let tenant = rid.split('-').next().unwrap_or_default();
         vec![("tenant".to_owned(), tenant.to_owned())]
     }));

@@ -160,12 +160,13 @@ impl Machine {
             journal_policy: JournalPolicy {
                 on_error: config::OnError::Stop,
                 durable_first: settings.sync_always,
+                ..JournalPolicy::default()
             },
             spill_max: settings.spill_max,
             budget: Budget::new(settings.memory),
             abandon_after: Duration::from_secs(3600),
             plugins: Vec::new(),
-            attributes: Box::new(|_| None),
+            attributes: Box::new(|_, _| None),
             calls: Arc::new(NoCalls),
             scheduler: Box::new(|| None),
             frame_loads: None,

@@ -129,7 +129,7 @@ fn each_turn_of_a_session_is_a_request_and_a_slow_front_end_gets_the_turns_one_a
     let config = config(&sandbox).credit(&sandbox).plugin("p", &guest("remembers"), "").granted(GRANT);
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
-    sender.send(br#"{"afterbay":"attributes","rid":"s","attributes":{"session":true}}"#);
+    sender.send(b"{\"afterbay\":\"request\",\"rid\":\"s\",\"resumable\":true}\n");
     // vLLM gives the first turn alone prefill_stats, and names the session at its end.
     sender.send(&frame(vec![first("s", &[1]), first("other", &[1])]).encode());
     let mut id = 1;
@@ -166,7 +166,7 @@ fn each_turn_of_a_session_is_a_request_and_a_slow_front_end_gets_the_turns_one_a
     let logged = afterbay.events("PluginLog");
     let opened: Vec<_> =
         logged.iter().filter(is_opened).map(|event| event["line"].as_str().unwrap()).collect();
-    assert!(opened.iter().all(|line| line.ends_with(r#"attributes {"session":true}"#)), "{opened:?}");
+    assert!(opened.iter().all(|line| line.ends_with(r#"attributes {"resumable":"true"}"#)), "{opened:?}");
     assert_eq!(opened.len(), 3);
     assert_eq!(afterbay.stop(), 0);
 
@@ -174,7 +174,7 @@ fn each_turn_of_a_session_is_a_request_and_a_slow_front_end_gets_the_turns_one_a
     assert_eq!((code, &report["recounted"]["requests"]), (0, &4.into()), "{report}");
     let listed = journal(&sandbox, &["ls", "--rid", "s", "--json"]).json_lines();
     let turn = |it: &Value| {
-        [&it["tokens_received"], &it["finish_reason"], &it["attributes"]["session"]].map(Value::to_string)
+        [&it["tokens_received"], &it["finish_reason"], &it["attributes"]["resumable"]].map(Value::to_string)
     };
     let turns: Vec<_> = listed.iter().map(turn).collect();
     assert_eq!(

@@ -221,6 +221,7 @@ impl Check<'_> {
         stream.max_message_bytes = value(&written.max_message).unwrap_or(stream.max_message_bytes);
         stream.max_peers = value(&written.max_peers).unwrap_or(stream.max_peers);
         stream.join = written.join;
+        stream.requests = written.requests;
         stream.signals = self.signals(&written.signals);
         stream.abort = written.abort.as_ref().and_then(|abort| self.listen(&abort.push));
         is_whole &= stream.abort.is_some() == written.abort.is_some();

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::{Endpoint, Engine, Name};
+use afterbay_types::RecordDetail;
 
 pub use admin::{Admin, AdminAddress};
 pub use attributes::{AttributeRule, Pattern, Rids};
@@ -109,6 +110,8 @@ pub struct Stream {
     pub sinks: Vec<Sink>,
     /// The rule for joining rows that wait for a sink.
     pub join: Join,
+    /// What is kept of a request before its first row.
+    pub requests: Requests,
     /// The sources of the scheduler's load.
     pub signals: Signals,
     /// Afterbay binds a socket here through which it asks the scheduler to end a request. `None`: as the rendezvous file says,
@@ -134,6 +137,7 @@ impl Stream {
             route: None,
             sinks: vec![Sink::new(Name::from("reader"), connect)],
             join: Join::default(),
+            requests: Requests::default(),
             signals: Signals::default(),
             abort: None,
             attributes: Vec::new(),
@@ -223,6 +227,13 @@ pub enum Reads {
     Detokenizer,
     /// TokenizerManager.
     Tokenizer,
+}
+
+/// What is kept of a request before its first row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// The part of the request's record that the journal gets.
+    pub record: RecordDetail,
 }
 
 /// The rule for joining rows that wait for a sink.

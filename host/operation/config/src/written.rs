@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
+use afterbay_types::RecordDetail;
+
 use crate::location::{Located, Location, value};
 use crate::reader::Reader;
 use crate::{
     Breaker, Engine, Grant, Join, JoinWhen, LogFormat, Memory, OnError, OnFault, Quarantine, Queue, Reads,
-    Route, Sync, Takes, ToolCalls, bounds,
+    Requests, Route, Sync, Takes, ToolCalls, bounds,
 };
 
 /// The value of a key. `None` if it is absent or could not be read.
@@ -77,6 +79,7 @@ tables! {
         route: Value<Route> = |stream| stream.word("route", &[("crc32", Route::Crc32)]),
         sinks: Vec<Sink> = |stream| Sink::each(stream, "sink"),
         join: Join = |stream| Join::one(stream, "join"),
+        requests: Requests = |stream| Requests::one(stream, "requests"),
         signals: Signals = |stream| Signals::one(stream, "signals"),
         abort: Option<Abort> = |stream| Abort::optional(stream, "abort"),
         attributes: Vec<AttributeRule> = |stream| AttributeRule::each(stream, "attribute"),
@@ -253,6 +256,10 @@ macro_rules! checked {
 }
 
 checked! {
+    Requests {
+        record = |requests: &Reader<'_, '_>| requests.word("record", &RecordDetail::WORDS),
+    }
+
     Join {
         when = |join: &Reader<'_, '_>| join.word("when", &[
             ("never", JoinWhen::Never),

@@ -2,9 +2,7 @@
 //!
 //! The id is the engine's rid or the client's id in it ([`config::Engine::ids`]). A stream asks for the attributes when a request
 //! begins, and is notified when they change. Attributes set by an id override those of the configuration's rules, and these override
-//! those that the engine gives ([`engine`]).
-
-mod engine;
+//! those that the engine gives.
 
 use crate::mutex::lock;
 use crate::refusal::Refusal;
@@ -12,11 +10,9 @@ use afterbay_config as config;
 use afterbay_events::Events;
 use afterbay_events::event::AttributesUnclaimed;
 use afterbay_http::ClientAddress;
-use afterbay_journal::{JournaledAttributes, stored_rid};
+use afterbay_journal::JournaledAttributes;
 use afterbay_stream::{AttributesOf, StreamHandle};
-use afterbay_wire::RequestAttributes;
 use axum::http::StatusCode;
-use engine::EngineAttributes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -49,8 +45,8 @@ const NAMED_MAX: usize = 16;
 /// Time for a stream to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// The attributes of a process. Clones share them. A request that begins takes the lock only while somebody gives requests
-/// attributes: an operator by an id, or an engine.
+/// The attributes of a process. Clones share them. A request that begins takes the lock only while an operator sets attributes by
+/// an id.
 #[derive(Clone, Default)]
 pub(crate) struct Attributes(Arc<Shared>);
 
@@ -87,8 +83,6 @@ impl From<ClientAddress> for Caller {
 #[derive(Default)]
 struct Store {
     by_id: HashMap<String, Entry>,
-    /// The attributes that engines give their requests.
-    of_engines: EngineAttributes,
     /// The room that all entries use.
     all: Usage,
     /// The room that each caller uses for requests that have not begun.
@@ -137,13 +131,6 @@ impl Entry {
     }
 }
 
-/// The attributes that go over to the next process.
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub(crate) struct HandedAttributes {
-    by_id: Vec<HandedEntry>,
-    of_engines: Vec<(String, Map<String, Value>)>,
-}
-
 /// The attributes of one id, as they go over to the next process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HandedEntry {
@@ -174,22 +161,18 @@ impl Attributes {
         lock(&self.0.store)
     }
 
-    /// Changes what is set or what engines give.
+    /// Changes what is set.
     fn change<T>(&self, change: impl FnOnce(&mut Store) -> T) -> T {
         let store = &mut *self.lock();
         let changed = change(store);
-        let has_any = !store.by_id.is_empty() || !store.of_engines.is_empty();
+        let has_any = !store.by_id.is_empty();
         self.0.has_any.store(has_any, Ordering::Release);
         changed
     }
 
-    /// Returns what the engine gave a request that begins, and what was set for it.
-    fn of_engine_and_set(&self, engine: config::Engine, rid: &str) -> [Option<Map<String, Value>>; 2] {
-        if !self.0.has_any.load(Ordering::Acquire) {
-            return [None, None];
-        }
-        let mut store = self.lock();
-        [store.of_engines.of(rid), store.begun(engine, rid)]
+    /// Returns what was set for a request that begins.
+    fn set_for(&self, engine: config::Engine, rid: &str) -> Option<Map<String, Value>> {
+        if self.0.has_any.load(Ordering::Acquire) { self.lock().begun(engine, rid) } else { None }
     }
 
     /// The rules of a stream.
@@ -262,11 +245,6 @@ impl Attributes {
         })
     }
 
-    /// Sets the attributes that an engine gives a request, before the request's first row.
-    pub(crate) fn set_by_engine(&self, RequestAttributes { rid, attributes }: &RequestAttributes) {
-        self.change(|store| store.of_engines.add(&stored_rid(rid.as_bytes()), attributes.clone()));
-    }
-
     /// Gives the live requests with this id the attributes that are set, and returns what is set. Waits for the streams, at most 2 s
     /// for each.
     pub(crate) async fn apply(&self, id: &str) -> Result<AttributesView, Refusal> {
@@ -315,7 +293,7 @@ impl Attributes {
     }
 
     /// The attributes that stand, for the next process.
-    pub(crate) fn hand_over(&self) -> HandedAttributes {
+    pub(crate) fn hand_over(&self) -> Vec<HandedEntry> {
         let store = self.lock();
         let standing = store.by_id.iter().filter(|(_, entry)| entry.stands());
         let handed = standing.map(|(rid, entry)| HandedEntry {
@@ -325,19 +303,19 @@ impl Attributes {
             awaited_by: entry.awaited_by,
             applied_to: entry.applied_to.clone(),
         });
-        HandedAttributes { by_id: handed.collect(), of_engines: store.of_engines.all() }
+        handed.collect()
     }
 
     /// Takes the attributes of the process before. Those past a bound of this version are left out.
-    pub(crate) fn take_over(&self, handed: HandedAttributes) {
+    pub(crate) fn take_over(&self, handed: Vec<HandedEntry>) {
         self.change(|store| store.take_over(handed));
     }
 
     /// A function that returns a rid's attributes, for a stream with these rules.
     pub(crate) fn of(&self, stream: &config::Stream) -> AttributesOf {
         let (attributes, engine, rules) = (self.clone(), stream.engine, stream.attributes.clone());
-        Box::new(move |rid| {
-            let [of_engine, set] = attributes.of_engine_and_set(engine, rid);
+        Box::new(move |rid, of_engine| {
+            let set = attributes.set_for(engine, rid);
             Some(Value::Object(merged(engine, &rules, rid, of_engine, set)?).to_string().into())
         })
     }
@@ -345,9 +323,9 @@ impl Attributes {
     /// A function that returns the attributes that the journal keeps for a rid: texts, numbers and booleans, and the model.
     pub(crate) fn journaled(&self, stream: &str) -> JournaledAttributes {
         let (attributes, rules) = (self.clone(), self.rules_of(stream));
-        Box::new(move |rid| {
+        Box::new(move |rid, of_engine| {
             let StreamRules { engine, rules, model } = lock(&rules).clone();
-            let [of_engine, set] = attributes.of_engine_and_set(engine, rid);
+            let set = attributes.set_for(engine, rid);
             let all = merged(engine, &rules, rid, of_engine, set).unwrap_or_default();
             let has_model = all.contains_key(MODEL);
             let mut kept: Vec<(String, String)> = all.into_iter().filter_map(text_of).collect();
@@ -364,9 +342,11 @@ fn merged(
     engine: config::Engine,
     rules: &[config::AttributeRule],
     rid: &str,
-    of_engine: Option<Map<String, Value>>,
+    of_engine: &[(String, String)],
     set: Option<Map<String, Value>>,
 ) -> Option<Map<String, Value>> {
+    let of_engine = of_engine.iter().map(|(name, value)| (name.clone(), Value::from(&**value)));
+    let of_engine = Some(Map::from_iter(of_engine)).filter(|of_engine| !of_engine.is_empty());
     let ruled = rules.iter().filter_map(|rule| rule.of(engine, rid));
     of_engine.into_iter().chain(ruled).chain(set).reduce(|mut below, above| {
         below.extend(above);
@@ -463,11 +443,8 @@ impl Store {
     }
 
     /// Takes the attributes of the process before.
-    fn take_over(&mut self, handed: HandedAttributes) {
-        for (rid, attributes) in handed.of_engines {
-            self.of_engines.add(&rid, attributes);
-        }
-        for HandedEntry { rid, attributes, age_ms, awaited_by, mut applied_to } in handed.by_id {
+    fn take_over(&mut self, handed: Vec<HandedEntry>) {
+        for HandedEntry { rid, attributes, age_ms, awaited_by, mut applied_to } in handed {
             applied_to.truncate(NAMED_MAX);
             let bytes = serde_json::to_string(&attributes).map_or(usize::MAX, |json| json.len());
             let set = Instant::now().checked_sub(Duration::from_millis(age_ms));

@@ -2,7 +2,6 @@
 //! files.
 
 use crate::aborts::{AbortSocket, OpenChannel};
-use crate::attributes::Attributes;
 use crate::calls::PluginCalls;
 use crate::grants;
 use crate::layouts::KnownLayouts;
@@ -232,6 +231,7 @@ fn setup(
         journal_policy: JournalPolicy {
             on_error: shared.config.journal.on_error,
             durable_first: shared.config.journal.sync == config::Sync::Always,
+            record_detail: stream.requests.record,
         },
         abandon_after: shared.config.journal.abandon_after,
         budget: shared.budget.clone(),
@@ -241,7 +241,7 @@ fn setup(
         calls: Arc::new(PluginCalls(shared.calls.clone())),
         scheduler: shared.signals.load_of(&name),
         frame_loads: shared.signals.frames_of(&name),
-        connector: Some(connector(known, shared.attributes.clone())),
+        connector: Some(connector(known)),
         upstream: None,
         clock: Arc::new(SystemClock),
         background: Background::Threads,
@@ -253,12 +253,11 @@ fn setup(
     })
 }
 
-/// Takes what the connector says of the stream's engine and of its requests.
-fn connector(known: KnownLayouts, attributes: Attributes) -> ConnectorMessages {
+/// Takes what the connector says of the stream's engine, and reports what cannot be read of its requests.
+fn connector(known: KnownLayouts) -> ConnectorMessages {
     Box::new(move |message| match &message.kind {
         BarrierKind::Introduction { introduction } => known.receive(introduction.as_deref(), message.bytes()),
-        BarrierKind::Attributes { attributes: Ok(of_request) } => attributes.set_by_engine(of_request),
-        BarrierKind::Attributes { attributes: Err(error) } => known.refuse(error.to_string()),
+        BarrierKind::Request { record: Err(error) } => known.refuse(error.to_string()),
         _ => {}
     })
 }

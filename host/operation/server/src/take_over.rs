@@ -3,7 +3,7 @@
 //! Everything that takes long is done before it asks: the configuration is checked, plugins are compiled, tokenizers are read.
 //! `hand_over.rs` is the running process's side.
 
-use crate::attributes::HandedAttributes;
+use crate::attributes::HandedEntry;
 use crate::{grants, rendezvous};
 use afterbay_config::Config;
 use afterbay_journal::reader::JournalReader;
@@ -31,7 +31,7 @@ pub(crate) struct HandedState {
     /// The version of the process before.
     pub(crate) from: String,
     pub(crate) streams: Vec<StreamState>,
-    pub(crate) attributes: HandedAttributes,
+    pub(crate) attributes: Vec<HandedEntry>,
 }
 
 /// The state and the descriptors of the running process, which stands still until [`TakeOver::confirm`].
@@ -119,7 +119,7 @@ mod tests {
         let config = Config::new(stream, "/var/lib/afterbay");
         let state = |stream: &str| {
             let json = format!(
-                r#"{{"from":"0.1.0","attributes":{{"by_id":[],"of_engines":[]}},"streams":[{{"stream":"{stream}","plugins":{{"plugins":[]}},"holds":[]}}]}}"#
+                r#"{{"from":"0.1.0","attributes":[],"streams":[{{"stream":"{stream}","plugins":{{"plugins":[]}},"holds":[]}}]}}"#
             );
             serde_json::from_str::<HandedState>(&json).unwrap()
         };

@@ -7,11 +7,13 @@ mod endpoint;
 mod engine;
 mod name;
 pub mod parts;
+mod record;
 mod words;
 
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 pub use engine::{Engine, Traits};
 pub use name::{NAME_BYTES_MAX, Name, NameError};
+pub use record::RecordDetail;
 pub use words::{
     AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
     SourceState, SpanLoss, VerdictKind, Word,

@@ -9,6 +9,7 @@ use crate::records::{Buffer, Records};
 use crate::{Location, Persisted, Received, Timestamp, failpoint};
 use afterbay_config::OnError;
 use afterbay_journal::{FrameNo, RecoveredStream, WriteError};
+use afterbay_wire::RequestRecord;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use unaccounted::UnaccountedFrames;
@@ -74,9 +75,10 @@ impl FrameLog {
         is_full.then_some("4096 frames or 16 MiB wait for a sync of the disk")
     }
 
-    /// Appends a frame to the journal. If the disk refuses the frame, it waits here (`on_error = "stop"`) or goes on without
+    /// Appends a frame to the journal, of a request's record as much as is wanted. If the disk refuses the frame, it waits here (`on_error = "stop"`) or goes on without
     /// the journal (`"forward"`).
-    pub fn persist(&mut self, received: Received, now: Timestamp) {
+    pub fn persist(&mut self, mut received: Received, now: Timestamp) {
+        received.bytes = RequestRecord::reduce(received.bytes, self.records.policy.record_detail);
         self.unwritten = Some(UnwrittenFrame { received: received.clone(), retry_at: None });
         failpoint::at("persist");
         let appended = self.records.writer.append(&received.bytes, received.at.unix_ns);

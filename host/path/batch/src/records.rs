@@ -14,6 +14,7 @@ use afterbay_journal::{
     BackgroundNotice, BacklogReader, Credit, FrameNo, HELD_SINK, JournalRequest, JournalWriter, Outcome,
     ReadError, RecoveredStream, RequestNo, SendRoom, SinkContent, SinkProgress, WriteError, as_read,
 };
+use afterbay_types::RecordDetail;
 use disk::Disk;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,14 @@ pub struct JournalPolicy {
     pub on_error: OnError,
     /// Whether a frame waits until a sync has made the frame durable (`sync = "always"`).
     pub durable_first: bool,
+    /// The part of a request's record that the journal gets.
+    pub record_detail: RecordDetail,
+}
+
+impl Default for JournalPolicy {
+    fn default() -> JournalPolicy {
+        JournalPolicy { on_error: OnError::Stop, durable_first: false, record_detail: RecordDetail::Full }
+    }
 }
 
 /// The records that the writer holds in memory.
@@ -132,14 +141,14 @@ impl Records {
     }
 
     /// Records the beginning of a request, and numbers the request.
-    pub fn open_request(&mut self, rid: &str) -> JournalRequest {
-        self.writer.open(rid.as_bytes())
+    pub fn open_request(&mut self, rid: &str, of_engine: &[(String, String)]) -> JournalRequest {
+        self.writer.open_with(rid.as_bytes(), of_engine)
     }
 
     /// Records an open request's attributes, which have changed, and the age at which the request is to be erased.
-    pub fn refresh_request(&mut self, request: JournalRequest, rid: &str) {
+    pub fn refresh_request(&mut self, request: JournalRequest, rid: &str, of_engine: &[(String, String)]) {
         self.fill_buffer();
-        self.writer.refresh(request, rid);
+        self.writer.refresh(request, rid, of_engine);
     }
 
     /// Records the components of all plugins, where they differ from those recorded last: name, version and SHA-256 of each. The

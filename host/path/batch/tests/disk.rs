@@ -52,7 +52,7 @@ impl Stage {
         let counters = Metrics::new(events.clone(), health.clone()).stream("s");
         let telemetry = StreamTelemetry { stream: "s".into(), events, counters };
         let began = Timestamp { instant: Instant::now(), unix_ns: 1 << 60 };
-        let policy = JournalPolicy { on_error, durable_first };
+        let policy = JournalPolicy { on_error, durable_first, ..JournalPolicy::default() };
         let records = Records::new(writer, policy, &recovered, telemetry.clone(), health.clone(), began);
         let log = FrameLog::new(records, &recovered);
         let after = Duration::ZERO;

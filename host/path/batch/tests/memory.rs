@@ -10,7 +10,6 @@ use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{
     ChainOutput, Content, FrameDecoder, JoinEnds, Joins, Received, RoutingTable, SingleRows, Timestamp,
 };
-use afterbay_config::OnError;
 use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
 use afterbay_journal::storage::DiscardingStorage;
 use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
@@ -70,7 +69,7 @@ fn live(requests: u64) -> (Ledger, FrameLog, u64) {
     let (events, health, routing) = (Events::new(), Health::default(), Arc::new(RoutingTable::default()));
     let counters = Metrics::new(events.clone(), health.clone()).stream("s");
     let telemetry = StreamTelemetry { stream: "s".into(), events, counters };
-    let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
+    let policy = JournalPolicy::default();
     let at = Timestamp { instant: Instant::now(), unix_ns: 1 };
     let records = Records::new(writer, policy, &recovered, telemetry.clone(), health, at);
     let mut log = FrameLog::new(records, &recovered);

@@ -79,8 +79,8 @@ pub fn write_excerpt(
     bytes_max: u64,
 ) -> Result<Option<Excerpt>, ExcerptError> {
     let mut lives = stream.lives(rid)?;
-    lives.retain(|life| !life.rows.is_empty());
-    let Some(first) = lives.iter().map(|life| life.request.first_frame).min() else { return Ok(None) };
+    lives.retain(|life| !life.rows.is_empty() || life.record.is_some());
+    let Some(first) = lives.iter().map(|life| life.request.begins()).min() else { return Ok(None) };
     let mut segments = stream.segments()?;
     // Two segments may begin at the same frame.
     let begins = segments.iter().rev().map(|id| id.first).find(|begins| *begins <= first);
@@ -95,7 +95,10 @@ pub fn write_excerpt(
         rid,
         numbers: lives.iter().map(|life| life.request.number.0).collect(),
         live: lives.iter().map(|life| life.request.number.0).collect(),
-        frames: all_rows().map(|row| row.frame.0).collect(),
+        frames: all_rows()
+            .map(|row| row.frame.0)
+            .chain(lives.iter().filter_map(|life| Some(life.record?.frame.0)))
+            .collect(),
         erasure,
         rows,
         dir,

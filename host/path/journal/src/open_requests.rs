@@ -33,6 +33,8 @@ struct RequestDetails {
     needs_from: FrameNo,
     /// Rows before the current segment.
     rows_before: u64,
+    /// Whether the request's record is in the current segment.
+    is_record_here: bool,
 }
 
 /// Requests that are open, and requests that ended in the current segment.
@@ -72,7 +74,7 @@ impl OpenRequests {
     /// Reopens a request of an earlier run. Call in order of first frames, before `open`.
     pub fn resume(&mut self, info: RequestInfo, unfinished: Option<FrameNo>) -> JournalRequest {
         // Not later than what `open` gets, so that the order holds.
-        let needs_from = unfinished.map_or(info.first_frame, |first| first.min(info.first_frame));
+        let needs_from = unfinished.map_or(info.begins(), |first| first.min(info.begins()));
         self.insert(info, needs_from)
     }
 
@@ -90,7 +92,7 @@ impl OpenRequests {
         self.rid_bytes += info.rid.len();
         let rows_before = info.rows;
         let entry = RequestEntry { info, closed: false, here: false };
-        let details = RequestDetails { entry, needs_from, rows_before };
+        let details = RequestDetails { entry, needs_from, rows_before, is_record_here: false };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.counts[slot as usize] = counts;
@@ -118,6 +120,13 @@ impl OpenRequests {
     /// Counts the rows of an outcome. Skips rows of closed requests.
     pub fn count(&mut self, outcome: &Outcome<'_, JournalRequest>) {
         let (frame, received_unix_ns) = (outcome.frame.0, outcome.received_unix_ns);
+        if outcome.is_record() {
+            outcome
+                .requests
+                .iter()
+                .for_each(|request| self.note_record(*request, outcome.frame, received_unix_ns));
+            return;
+        }
         for (request, &tokens) in outcome.requests.iter().zip(outcome.tokens.iter()) {
             let Some(counts) = self.counts.get_mut(request.slot as usize) else { continue };
             if counts.number != request.number.0 {
@@ -150,6 +159,16 @@ impl OpenRequests {
             info.finish = cut(&finished.reason).to_owned();
             info.completion_tokens = finished.completion_tokens;
         }
+    }
+
+    /// Notes the record of a request.
+    fn note_record(&mut self, request: JournalRequest, frame: FrameNo, received_unix_ns: u64) {
+        let Some((counts, info)) = self.get_mut(request) else { return };
+        counts.last_frame = counts.last_frame.max(frame.0);
+        counts.last_unix_ns = counts.last_unix_ns.max(received_unix_ns);
+        info.rows = counts.rows;
+        info.note_record(frame, received_unix_ns);
+        self.details[request.slot as usize].is_record_here = true;
     }
 
     /// Handles the first row of a request, and the first row after it was abandoned.
@@ -229,7 +248,7 @@ impl OpenRequests {
     /// Abandons requests without a row since `idle_before`, and requests numbered below `oldest`.
     pub fn abandon(&mut self, idle_before: u64, oldest: u64) {
         for (counts, details) in self.counts.iter_mut().zip(&mut self.details) {
-            let idle = counts.rows > 0 && counts.last_unix_ns < idle_before || counts.number < oldest;
+            let idle = counts.last_unix_ns > 0 && counts.last_unix_ns < idle_before || counts.number < oldest;
             if counts.number != 0 && idle && details.entry.info.state == RequestState::Live {
                 (counts.abandoned, details.entry.info.state) = (true, RequestState::Abandoned);
             }
@@ -250,10 +269,11 @@ impl OpenRequests {
 
     /// Copies the counts of a slot into its totals.
     fn settle(counts: &RowCounts, details: &mut RequestDetails) {
+        let is_record_here = details.is_record_here;
         let RequestEntry { info, here, .. } = &mut details.entry;
         (info.rows, info.received, info.forwarded) = (counts.rows, counts.received, counts.forwarded);
         (info.last_frame, info.last_unix_ns) = (FrameNo(counts.last_frame), counts.last_unix_ns);
-        *here = counts.rows > details.rows_before;
+        *here = is_record_here || counts.rows > details.rows_before;
     }
 
     /// Requests that a new segment lists: open requests, and closed requests that no earlier summary lists.
@@ -268,7 +288,7 @@ impl OpenRequests {
         let entries = self.carried().cloned().collect();
         self.ended.clear();
         for (counts, details) in self.counts.iter().zip(&mut self.details) {
-            details.rows_before = counts.rows;
+            (details.rows_before, details.is_record_here) = (counts.rows, false);
         }
         entries
     }

@@ -23,7 +23,7 @@ pub struct Outcome<'a, R: Clone = RequestNo> {
     /// Bytes sent in place of the frame, for `Passage::Changed`: a restart sends exactly these. At most
     /// `FRAME_BYTES_MAX` bytes, else the outcome is dropped. When read, `None` if the bytes are damaged.
     pub changed: Option<Bytes>,
-    /// Request of each row. Empty for a barrier and for a frame that was not understood.
+    /// Request of each row. Empty for a frame that was not understood, and for a barrier but the record of a request.
     pub requests: Cow<'a, [R]>,
     /// Tokens received in each row.
     pub tokens: Cow<'a, [u32]>,
@@ -49,6 +49,11 @@ impl<'a, R: Clone> Outcome<'a, R> {
             gaps: Cow::Borrowed(&[]),
             actions: Cow::Borrowed(&[]),
         }
+    }
+
+    /// Whether the frame is the record of the one request that is named, and no row of it.
+    pub fn is_record(&self) -> bool {
+        matches!(self.passage, Passage::Barrier(_)) && !self.requests.is_empty()
     }
 }
 

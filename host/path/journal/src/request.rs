@@ -121,13 +121,17 @@ pub struct RequestInfo {
     pub ended_early: bool,
     /// Progress of an operator's abort that has not reached the reader.
     pub ending: OperatorAbort,
-    /// Frame of the first row.
+    /// Frame of the request's record, which the connector sent before the first row; 0 without a record.
+    pub record_frame: FrameNo,
+    /// Time of the record; 0 without one.
+    pub record_unix_ns: u64,
+    /// Frame of the first row; of the record while there is no row.
     pub first_frame: FrameNo,
-    /// Frame of the last row.
+    /// Frame of the last row; of the record while there is no row.
     pub last_frame: FrameNo,
-    /// Time of the first row.
+    /// Time of the first row; of the record while there is no row.
     pub first_unix_ns: u64,
-    /// Time of the last row.
+    /// Time of the last row; of the record while there is no row.
     pub last_unix_ns: u64,
     /// Finish reason; empty without one.
     pub finish: String,
@@ -143,5 +147,23 @@ pub struct RequestInfo {
 impl RequestInfo {
     pub(crate) fn new(number: RequestNo, rid: String) -> RequestInfo {
         RequestInfo { number, rid, ..RequestInfo::default() }
+    }
+
+    /// The first frame that has anything of the request.
+    pub fn begins(&self) -> FrameNo {
+        if self.record_frame.0 == 0 { self.first_frame } else { self.record_frame.min(self.first_frame) }
+    }
+
+    /// Whether the journal has a row of the request, or its record.
+    pub fn is_seen(&self) -> bool {
+        self.rows > 0 || self.record_frame.0 > 0
+    }
+
+    /// Notes the frame of the request's record.
+    pub(crate) fn note_record(&mut self, frame: FrameNo, received_unix_ns: u64) {
+        (self.record_frame, self.record_unix_ns) = (frame, received_unix_ns);
+        if self.rows == 0 {
+            (self.first_frame, self.first_unix_ns) = (frame, received_unix_ns);
+        }
     }
 }

@@ -109,6 +109,12 @@ impl StreamState {
             }
             entry.here = true;
             let info = &mut entry.info;
+            info.last_frame = info.last_frame.max(outcome.frame);
+            info.last_unix_ns = info.last_unix_ns.max(outcome.received_unix_ns);
+            if outcome.is_record() {
+                info.note_record(outcome.frame, outcome.received_unix_ns);
+                continue;
+            }
             if info.rows == 0 {
                 (info.first_frame, info.first_unix_ns) = (outcome.frame, outcome.received_unix_ns);
             }
@@ -118,8 +124,6 @@ impl StreamState {
             info.rows += 1;
             info.received += u64::from(tokens);
             info.forwarded += u64::from(tokens);
-            info.last_frame = info.last_frame.max(outcome.frame);
-            info.last_unix_ns = info.last_unix_ns.max(outcome.received_unix_ns);
         }
         let row_of = |row: u32| {
             let row = row as usize;

@@ -76,9 +76,9 @@ pub struct JournalWriter {
     plugins: Vec<PluginComponent>,
 }
 
-/// Returns the names and values of the attributes that the journal keeps for the request with this rid. The call must not
-/// block.
-pub type JournaledAttributes = Box<dyn Fn(&str) -> Vec<(String, String)> + Send>;
+/// Returns the names and values of the attributes that the journal keeps for the request with this rid, of which the engine says
+/// these. The call must not block.
+pub type JournaledAttributes = Box<dyn Fn(&str, &[(String, String)]) -> Vec<(String, String)> + Send>;
 
 /// Segment that is being written.
 struct ActiveSegment {
@@ -126,7 +126,7 @@ impl JournalWriter {
         };
         let idle_before = writer.idle_before(writer.root.storage.now_unix_ns());
         let mut open: Vec<_> = state.requests.iter().filter(|entry| !entry.closed).cloned().collect();
-        open.sort_by_key(|entry| entry.info.first_frame);
+        open.sort_by_key(|entry| entry.info.begins());
         let held = found.sinks.iter().find(|sink| !sink.is_reader());
         let held_after = held.map_or(FrameNo(u64::MAX), SinkProgress::through);
         for entry in open {
@@ -205,6 +205,11 @@ impl JournalWriter {
     /// Opens a request. Each call gives a new number, even for the same rid. The journal has the rid as [`stored_rid`] returns
     /// it.
     pub fn open(&mut self, rid: impl AsRef<[u8]>) -> JournalRequest {
+        self.open_with(rid, &[])
+    }
+
+    /// As [`JournalWriter::open`], with attributes that the engine says.
+    pub fn open_with(&mut self, rid: impl AsRef<[u8]>, of_engine: &[(String, String)]) -> JournalRequest {
         let rid = &*stored_rid(rid.as_ref());
         // The first row is in a frame without an outcome.
         let keeps = self.totals.unfinished.first().unwrap_or(FrameNo(self.totals.next_frame));
@@ -215,7 +220,7 @@ impl JournalWriter {
         }
         let (number, time) = (request.number.0, self.totals.last_unix_ns);
         self.add(|pending| put(pending, RecordKind::OPEN, number, time, &rid));
-        self.refresh(request, rid);
+        self.refresh(request, rid, of_engine);
         request
     }
 
@@ -225,8 +230,11 @@ impl JournalWriter {
     }
 
     /// Asks again for the attributes of an open request.
-    pub fn refresh(&mut self, request: JournalRequest, rid: &str) {
-        let Some(attributes) = self.attributes.as_ref().map(|of| bounded_attributes(of(rid))) else { return };
+    pub fn refresh(&mut self, request: JournalRequest, rid: &str, of_engine: &[(String, String)]) {
+        let Some(attributes) = self.attributes.as_ref().map(|of| bounded_attributes(of(rid, of_engine)))
+        else {
+            return;
+        };
         let Some(info) = self.requests.set_attributes(request, attributes) else { return };
         let (number, attributes) = (info.number.0, info.attributes.clone());
         self.add(|pending| put(pending, RecordKind::ATTRIBUTES, number, 0, &attributes));

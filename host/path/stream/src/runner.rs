@@ -394,10 +394,10 @@ impl Runner {
                 });
             }
             StreamCommand::AttributesChanged { id, reply } => {
-                for (rid, request) in ledger.with_id(engine, &id) {
+                for (_, request) in ledger.with_id(engine, &id) {
                     ledger.refresh_attributes(request);
                     chain.attributes_changed(request.number().0, ledger, now);
-                    records.refresh_request(request, &rid);
+                    ledger.record_attributes(request, records);
                 }
                 reply();
             }

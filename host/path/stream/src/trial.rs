@@ -17,7 +17,6 @@ use afterbay_chain::{
     CallDone, CallHandle, CallService, Chain, ChainCalls, ChainTelemetry, PluginSetup, PluginStatus,
 };
 use afterbay_config as config;
-use afterbay_config::OnError;
 use afterbay_events::{Event, Events, Health, HoldEnd, Metrics, PluginCounters, Recorder, StreamTelemetry};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::storage::DiscardingStorage;
@@ -121,7 +120,7 @@ impl Trial {
         let begun = Timestamp { instant: Instant::now(), unix_ns: setup.begins_unix_ns };
         let sinks: Vec<PlannedSink> = sinks.into_iter().map(PlannedSink::new).collect();
         let routing = Arc::new(RoutingTable::new(sinks.iter().map(PlannedSink::target).collect()));
-        let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
+        let policy = JournalPolicy::default();
         let mut records = Records::new(writer, policy, &recovered, telemetry.clone(), health.clone(), begun);
         records.keep_copies();
         let attributes = Some(attributes);

@@ -23,7 +23,7 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
     let (now, health, (events, _recorder)) = (SystemClock.now(), Health::default(), Events::recorded());
     let metrics = Metrics::new(events.clone(), health.clone());
     let telemetry = StreamTelemetry { stream: "s".into(), events, counters: metrics.stream("s") };
-    let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
+    let policy = JournalPolicy::default();
     let records = Records::new(writer, policy, &recovered, telemetry, health, now);
     let mut log = FrameLog::new(records, &recovered);
 

@@ -11,8 +11,11 @@ pub const MAX_FIELDS: usize = 256;
 /// The longest introduction, in bytes. SGLang's has 8 KiB.
 pub const MAX_INTRODUCTION_BYTES: usize = 256 << 10;
 
-/// The longest message with the attributes of a request, in bytes.
-pub const MAX_ATTRIBUTES_BYTES: usize = 8 << 10;
+/// The longest line of JSON in the record of a request, in bytes.
+pub const MAX_REQUEST_BYTES: usize = 64 << 10;
+
+/// The longest prompt in the record of a request, in bytes: 262,144 ids.
+pub const MAX_PROMPT_BYTES: usize = 1 << 20;
 
 /// The most classes of an introduction. SGLang's has 3.
 pub const MAX_CLASSES: usize = 16;

@@ -4,10 +4,10 @@
 use afterbay_types::Engine;
 use bytes::Bytes;
 
-use crate::attributes::{RequestAttributes, is_attributes};
 use crate::frame::{Barrier, BarrierKind, DecodedFrame};
 use crate::introduction::{Introduction, is_introduction};
 use crate::layouts::Layouts;
+use crate::request::{RequestRecord, is_record};
 use crate::sglang;
 use crate::smg;
 use crate::vllm;
@@ -21,7 +21,7 @@ pub struct Decoder {
 
 /// Whether the frame is a message of the engine's connector, which no reader gets.
 pub fn is_of_connector(frame: &[u8]) -> bool {
-    is_introduction(frame) || is_attributes(frame)
+    is_introduction(frame) || is_record(frame)
 }
 
 /// Decodes one frame. A stream uses a [`Decoder`] instead.
@@ -61,8 +61,8 @@ impl Decoder {
             let kind = BarrierKind::Introduction { introduction };
             return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
         }
-        if is_attributes(&frame) {
-            let kind = BarrierKind::Attributes { attributes: RequestAttributes::read(&frame).map(Box::new) };
+        if is_record(&frame) {
+            let kind = BarrierKind::Request { record: RequestRecord::read(&frame).map(Box::new) };
             return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
         }
         match self.layouts.engine.unwrap_or_else(|| engine_of(&frame)) {

@@ -5,7 +5,8 @@ use bytes::Bytes;
 
 use crate::decode::Decoder;
 use crate::error::EraseError;
-use crate::frame::{BarrierKind, DecodedFrame};
+use crate::frame::{Barrier, BarrierKind, DecodedFrame};
+use crate::request::RequestRecord;
 
 /// A frame in which rows were erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,12 @@ impl Decoder {
         let decoded = self.decode(frame.clone());
         let batch = match &decoded {
             DecodedFrame::Batch(batch) => batch,
+            DecodedFrame::Barrier(Barrier { kind: BarrierKind::Request { record: Ok(record) }, .. }) => {
+                return Ok(match is_erased(record.rid.as_bytes()) {
+                    true => ErasedFrame { bytes: RequestRecord::erase(frame), rows: 1, left: Vec::new() },
+                    false => unchanged(),
+                });
+            }
             DecodedFrame::Barrier(barrier) if !barrier.hides_rows() => return Ok(unchanged()),
             DecodedFrame::Barrier(barrier) => match (barrier.named_rows(), &barrier.kind) {
                 (Some(batch), _) => batch,

@@ -4,11 +4,11 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::attributes::{AttributesError, RequestAttributes};
 use crate::batch::{Batch, EngineLoad};
 use crate::error::WireError;
 use crate::introduction::{Introduction, IntroductionError};
 use crate::kind::BatchKind;
+use crate::request::{RequestRecord, RequestRecordError};
 
 /// A decoded frame.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct Barrier {
 }
 
 /// The reason why a frame is a barrier.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum BarrierKind {
     /// A message of another class, or of vLLM one that says more than statistics.
     Control {
@@ -55,10 +55,10 @@ pub enum BarrierKind {
         /// The introduction, or the reason why it cannot be used.
         introduction: Result<Box<Introduction>, IntroductionError>,
     },
-    /// The engine's connector says the attributes of a request. No reader gets the message.
-    Attributes {
-        /// The attributes, or the reason why they cannot be used.
-        attributes: Result<Box<RequestAttributes>, AttributesError>,
+    /// The engine's connector says what the scheduler was asked for. No reader gets the message.
+    Request {
+        /// The record of the request, or the reason why it cannot be used.
+        record: Result<Box<RequestRecord>, RequestRecordError>,
     },
     /// A batch with no rows. vLLM sends statistics and the names of ended requests so.
     Idle {
@@ -78,8 +78,8 @@ impl fmt::Display for BarrierKind {
             BarrierKind::Control { tag } => write!(f, "{tag}"),
             BarrierKind::Introduction { introduction: Ok(introduction) } => write!(f, "{introduction}"),
             BarrierKind::Introduction { introduction: Err(error) } => write!(f, "{error}"),
-            BarrierKind::Attributes { attributes: Ok(attributes) } => write!(f, "{attributes}"),
-            BarrierKind::Attributes { attributes: Err(error) } => write!(f, "{error}"),
+            BarrierKind::Request { record: Ok(record) } => write!(f, "{record}"),
+            BarrierKind::Request { record: Err(error) } => write!(f, "{error}"),
             BarrierKind::Idle { kind } => write!(f, "idle {kind}"),
             BarrierKind::NotUnderstood { error } => write!(f, "{error}"),
         }
@@ -98,7 +98,7 @@ impl Barrier {
 
     /// Whether the frame is a message of the engine's connector, which no reader gets.
     pub fn is_of_connector(&self) -> bool {
-        matches!(self.kind, BarrierKind::Introduction { .. } | BarrierKind::Attributes { .. })
+        matches!(self.kind, BarrierKind::Introduction { .. } | BarrierKind::Request { .. })
     }
 
     /// The frame.

@@ -39,17 +39,16 @@ mod frame;
 mod rows;
 
 // Frames.
-mod attributes;
 mod decode;
 mod erase;
 mod introduction;
 mod json;
 mod json_values;
 mod layouts;
+mod request;
 
 pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::Engine;
-pub use attributes::{AttributesError, RequestAttributes};
 pub use batch::{Batch, BatchPart, EngineLoad, RidCells, Unread, is_first};
 pub use decode::{Decoder, decode, is_of_connector};
 pub use edit::{Edit, FinishReason, TokenEdit};
@@ -62,4 +61,7 @@ pub use introduction::{Introduction, IntroductionError};
 pub use json_values::Wrapped;
 pub use kind::{AbortShape, BatchKind, Wire};
 pub use layouts::Layouts;
+pub use request::{
+    Bootstrap, Grammar, Logprobs, Multimodal, RequestRecord, RequestRecordError, Sampling, Trace,
+};
 pub use sglang::{columns, is_health_check, synth};

@@ -137,7 +137,7 @@ impl Checker {
                 match &barrier.kind {
                     BarrierKind::Control { .. }
                     | BarrierKind::Introduction { .. }
-                    | BarrierKind::Attributes { .. } => self.record.controls += 1,
+                    | BarrierKind::Request { .. } => self.record.controls += 1,
                     BarrierKind::Idle { .. } => self.record.idle += 1,
                     BarrierKind::NotUnderstood { error } => {
                         self.faults.not_understood += 1;

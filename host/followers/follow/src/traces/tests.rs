@@ -70,7 +70,7 @@ impl Scene {
         let after: Vec<String> = after.iter().map(|name| (*name).to_owned()).collect();
         self.directory.set_after(name, &after).unwrap();
         let traceparents = self.traceparents.clone();
-        writer.set_attributes(Box::new(move |rid| {
+        writer.set_attributes(Box::new(move |rid, _| {
             let traceparent = traceparents.get(rid).cloned();
             traceparent.map(|text| ("traceparent".to_owned(), text)).into_iter().collect()
         }));

@@ -46,7 +46,7 @@ impl Process {
         let directory =
             JournalDirectory::open_on(disk.process(), Path::new(DIR), options(), Background::Caller).unwrap();
         let (mut writer, recovered) = directory.stream("s").unwrap();
-        writer.set_attributes(Box::new(|rid| {
+        writer.set_attributes(Box::new(|rid, _| {
             let tenant = rid.split('-').next().unwrap_or_default();
             vec![("tenant".to_owned(), tenant.to_owned()), ("tier".to_owned(), "2".to_owned())]
         }));

@@ -37,7 +37,7 @@ fn later_rules_override_earlier_ones_and_what_is_set_for_the_rid_overrides_all()
         rule(config::Rids::Pattern("-eu-[0-9]+$".parse().unwrap()), json!({"region": "eu"})),
     ];
     let of = of(&attributes, &rules);
-    let of = |rid| serde_json::from_str::<Value>(&of(rid).unwrap()).unwrap();
+    let of = |rid| serde_json::from_str::<Value>(&of(rid, &[]).unwrap()).unwrap();
     assert_eq!(of("a"), json!({"tenant": "any", "tier": 1}));
     assert_eq!(of("batch-eu-7"), json!({"tenant": "batch", "tier": 1, "region": "eu"}));
     attributes.set(ME, "batch-eu-7", object(json!({"tenant": "mine", "grammar": {"regex": "a+"}}))).unwrap();
@@ -55,12 +55,12 @@ fn a_request_takes_no_lock_of_the_process_while_nobody_gives_requests_attributes
     let rules = [rule(config::Rids::All, json!({"tenant": "any"}))];
     let (of, journaled) = (of(&attributes, &rules), attributes.journaled("s"));
     attributes.set(ME, "a", object(json!({"tenant": "mine"}))).unwrap();
-    assert_eq!(&*of("a").unwrap(), r#"{"tenant":"mine"}"#);
+    assert_eq!(&*of("a", &[]).unwrap(), r#"{"tenant":"mine"}"#);
     attributes.forget("a").unwrap();
     // A look that takes the lock would not return.
     let _locked = attributes.lock();
-    assert_eq!(&*of("a").unwrap(), r#"{"tenant":"any"}"#);
-    assert_eq!(journaled("a"), []);
+    assert_eq!(&*of("a", &[]).unwrap(), r#"{"tenant":"any"}"#);
+    assert_eq!(journaled("a", &[]), []);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn the_journal_gets_texts_numbers_and_booleans_and_the_model_that_nobody_sets() 
     ];
     let journaled = attributes.journaled("s");
     let of = |rid: &str| {
-        let mut of = journaled(rid);
+        let mut of = journaled(rid, &[]);
         of.sort();
         of.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
     };
@@ -86,35 +86,26 @@ fn the_journal_gets_texts_numbers_and_booleans_and_the_model_that_nobody_sets() 
 }
 
 #[test]
-fn attributes_of_the_engine_are_below_those_of_rules_and_of_a_rid_and_go_over_to_the_next_process() {
+fn attributes_of_the_engine_are_below_those_of_rules_and_of_a_rid() {
     let attributes = Attributes::default();
-    let of_engine = json!({"rid": "own-1", "attributes": {"lora": "sql", "session": true, "tier": 1}});
-    attributes.set_by_engine(&serde_json::from_value(of_engine).unwrap());
+    let of_engine = [("lora", "sql"), ("tier", "1")].map(|(name, value)| (name.into(), value.into()));
     let rules = [rule(config::Rids::Prefix("own-".into()), json!({"tier": 2}))];
-    let all = json!({"lora": "sql", "session": true, "tier": 2});
-    let get = |attributes: &Attributes, rid: &str| {
-        let of = of(attributes, &rules)(rid)?;
+    let get = |rid: &str, of_engine: &[(String, String)]| {
+        let of = of(&attributes, &rules)(rid, of_engine)?;
         Some(serde_json::from_str::<Value>(&of).unwrap())
     };
-    assert_eq!(get(&attributes, "own-1"), Some(all.clone()));
-    assert_eq!(get(&attributes, "other"), None);
-    let mut journaled = attributes.journaled("s")("own-1");
+    assert_eq!(get("own-1", &of_engine), Some(json!({"lora": "sql", "tier": 2})));
+    assert_eq!(get("other", &[]), None);
+    let mut journaled = attributes.journaled("s")("own-1", &of_engine);
     journaled.sort();
-    assert_eq!(
-        journaled,
-        [("lora", "sql"), ("session", "true"), ("tier", "1")].map(|(a, b)| (a.into(), b.into()))
-    );
-    let handed = serde_json::to_value(attributes.hand_over()).unwrap();
-    let next = Attributes::default();
-    next.take_over(serde_json::from_value(handed).unwrap());
-    assert_eq!(get(&next, "own-1"), Some(all));
-    next.set(ME, "own-1", object(json!({"lora": "mine"}))).unwrap();
-    assert_eq!(get(&next, "own-1").unwrap()["lora"], "mine");
+    assert_eq!(journaled, of_engine);
+    attributes.set(ME, "own-1", object(json!({"lora": "mine"}))).unwrap();
+    assert_eq!(get("own-1", &of_engine).unwrap()["lora"], "mine");
 }
 
 #[test]
 fn a_stream_without_rules_knows_nothing_of_a_rid_that_nobody_has_set() {
-    assert_eq!(of(&Attributes::default(), &[])("a"), None);
+    assert_eq!(of(&Attributes::default(), &[])("a", &[]), None);
 }
 
 #[test]
@@ -125,15 +116,15 @@ fn the_attributes_of_a_clients_id_reach_each_sample_of_its_request_and_name_it()
     assert!(attributes.get("chatcmpl-gw-7").unwrap().applied_to.is_empty());
     let samples = ["0_chatcmpl-gw-7-aaaabbbb", "1_chatcmpl-gw-7-aaaabbbb"];
     for rid in samples {
-        assert_eq!(vllm(rid).as_deref(), Some(r#"{"tenant":"a"}"#));
-        vllm(rid).unwrap();
+        assert_eq!(vllm(rid, &[]).as_deref(), Some(r#"{"tenant":"a"}"#));
+        vllm(rid, &[]).unwrap();
     }
-    assert_eq!(vllm("chatcmpl-gw-70-aaaabbbb"), None);
+    assert_eq!(vllm("chatcmpl-gw-70-aaaabbbb", &[]), None);
     // Those of the rid are next to it.
     attributes.set(ME, samples[1], object(json!({"tenant": "b"}))).unwrap();
-    assert_eq!(vllm(samples[1]).as_deref(), Some(r#"{"tenant":"b"}"#));
+    assert_eq!(vllm(samples[1], &[]).as_deref(), Some(r#"{"tenant":"b"}"#));
     assert_eq!(attributes.get("chatcmpl-gw-7").unwrap().applied_to, samples);
-    (0..20).for_each(|sample| _ = vllm(&format!("{sample}_chatcmpl-gw-7-ccccdddd")));
+    (0..20).for_each(|sample| _ = vllm(&format!("{sample}_chatcmpl-gw-7-ccccdddd"), &[]));
     assert_eq!(attributes.get("chatcmpl-gw-7").unwrap().applied_to.len(), NAMED_MAX);
 }
 
@@ -146,13 +137,13 @@ fn a_rule_looks_at_the_clients_id_and_a_named_group_of_its_pattern_is_an_attribu
     ];
     let attributes = Attributes::default();
     let vllm = attributes.of(&stream(config::Engine::Vllm, &rules));
-    let of = |rid| serde_json::from_str::<Value>(&vllm(rid).unwrap()).unwrap();
+    let of = |rid| serde_json::from_str::<Value>(&vllm(rid, &[]).unwrap()).unwrap();
     let acme = json!({"chat": true, "tenant": "acme", "user": "7", "tier": 1});
     assert_eq!(of("chatcmpl-acme~7-1a2b3c4d"), acme);
     assert_eq!(of("3_chatcmpl-acme~7-1a2b3c4d"), acme);
     assert_eq!(of("cmpl-acme~-0-1a2b3c4d"), json!({"tenant": "acme", "tier": 1}));
     assert_eq!(of("chatcmpl-~acme~7-1a2b3c4d"), json!({"chat": true}));
-    assert_eq!(vllm("cmpl-~acme~7-0-1a2b3c4d"), None);
+    assert_eq!(vllm("cmpl-~acme~7-0-1a2b3c4d", &[]), None);
 }
 
 #[test]
@@ -161,7 +152,7 @@ fn attributes_that_no_request_gets_are_named_when_they_expire() {
     for id in ["claimed", "unclaimed", "young"] {
         attributes.set(ME, id, Map::new()).unwrap();
     }
-    of(&attributes, &[])("claimed").unwrap();
+    of(&attributes, &[])("claimed", &[]).unwrap();
     let expired = Instant::now().checked_sub(KEEP).unwrap();
     for id in ["claimed", "unclaimed"] {
         attributes.lock().by_id.get_mut(id).unwrap().set = expired;
@@ -192,7 +183,7 @@ fn attributes_go_over_to_the_next_process_with_their_age_and_their_callers_room(
     let earlier = Attributes::default();
     earlier.set(ME, "waits", object(json!({"a": 1}))).unwrap();
     earlier.set(OTHER, "begun", object(json!({"b": {"c": [2]}}))).unwrap();
-    of(&earlier, &[])("begun").unwrap();
+    of(&earlier, &[])("begun", &[]).unwrap();
     let expired = Instant::now().checked_sub(KEEP).unwrap();
     earlier.set(ME, "expired", Map::new()).unwrap();
     earlier.lock().by_id.get_mut("expired").unwrap().set = expired;
@@ -218,7 +209,7 @@ fn handed_attributes_past_a_bound_are_left_out() {
     };
     let next = Attributes::default();
     let by_id = vec![handed("", 1), handed(&"r".repeat(4097), 1), handed("a", BYTES_MAX), handed("b", 1)];
-    next.take_over(HandedAttributes { by_id, ..HandedAttributes::default() });
+    next.take_over(by_id);
     assert_eq!(next.lock().by_id.keys().collect::<Vec<_>>(), ["b"]);
 }
 
@@ -227,7 +218,7 @@ fn begun(attributes: &Attributes, rids: Range<usize>, set: &Map<String, Value>) 
     let begins = of(attributes, &[]);
     for rid in rids.map(|rid| rid.to_string()) {
         attributes.set(ME, &rid, set.clone()).unwrap();
-        begins(&rid).unwrap();
+        begins(&rid, &[]).unwrap();
     }
 }
 
@@ -271,7 +262,7 @@ fn a_caller_that_floods_is_refused_at_half_of_the_room_and_the_others_are_not() 
         set_by(OTHER, "one more").unwrap();
         assert!(attributes.get("the other's").is_ok(), "nothing is pushed out");
         // A request that begins makes room for the next one.
-        of(&attributes, &[])("0").unwrap();
+        of(&attributes, &[])("0", &[]).unwrap();
         set_by(ME, "another").unwrap();
         assert!(set_by(ME, "yet another").is_err());
         attributes.forget("1").unwrap();

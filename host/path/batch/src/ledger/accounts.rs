@@ -17,6 +17,7 @@ mod attributes;
 mod destinations;
 mod edits;
 mod settle;
+mod record;
 
 pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use attributes::AttributesOf;
@@ -29,7 +30,9 @@ use afterbay_journal as journal;
 use afterbay_journal::JournalRequest;
 use afterbay_journal::reader::{OperatorAbort, RequestState};
 use afterbay_wire::{AbortShape, Batch, FinishKind};
+use attributes::of_engine;
 use bound::LiveBound;
+use record::Turns;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -84,6 +87,10 @@ pub struct Request {
     /// The properties that decide which sink reads the request.
     pub reader: ReaderKey,
     attributes: Option<Arc<str>>,
+    /// What the engine says of the request by name, above which the attributes of operators stand.
+    of_engine: Vec<(String, String)>,
+    /// Whether a row of the request was received. Until then its record alone was.
+    has_row: bool,
     last_row_at: Instant,
 }
 
@@ -114,6 +121,8 @@ impl Request {
             skip_plugin: None,
             reader: ReaderKey::default(),
             attributes: None,
+            of_engine: Vec::new(),
+            has_row: false,
             last_row_at: now,
         }
     }
@@ -122,9 +131,11 @@ impl Request {
         self.handle.number().0
     }
 
+    /// Reads what only the first row says.
     fn read_first_row(&mut self, batch: &Batch, row: u32) {
         self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
         self.reader = ReaderKey::of(batch, row);
+        self.has_row = true;
     }
 
     fn is_finished_early(&self) -> bool {
@@ -176,6 +187,7 @@ pub struct Ledger {
     single_frame: Vec<JournalRequest>,
     /// Requests that the current frame says have ended.
     departed: Vec<JournalRequest>,
+    turns: Turns,
     /// Rows of the current frame that begin and end a request.
     begun_and_ended: usize,
     bound: LiveBound,
@@ -206,6 +218,7 @@ impl Ledger {
             gaps: Vec::new(),
             single_frame: Vec::new(),
             departed: Vec::new(),
+            turns: Turns::default(),
             begun_and_ended: 0,
             bound: LiveBound::default(),
         };
@@ -220,7 +233,9 @@ impl Ledger {
                 dropped,
                 scheduler_count: info.received,
                 count_shift: info.forwarded as i64 - info.received as i64,
-                reader_has_row: true,
+                reader_has_row: info.rows > 0,
+                has_row: info.rows > 0,
+                of_engine: of_engine(info),
                 finished_by: info.ended_early.then(|| EARLIER_RUN.into()),
                 is_finishing: info.state == RequestState::Finished,
                 // `restore_held` corrects this.

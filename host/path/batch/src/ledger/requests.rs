@@ -109,8 +109,7 @@ impl<T> Requests<T> {
         self.in_order.get(at).copied().filter(|request| is_live(&self.numbers, *request))
     }
 
-    /// Adds a request, to which the batch's next row belongs. No live request may have this `rid`, and no request before a later
-    /// number.
+    /// Adds a request. No live request may have this `rid`, and no request before a later number.
     pub fn insert(&mut self, handle: JournalRequest, rid: &str, request: T) {
         let slot = handle.slot();
         if self.numbers.len() <= slot {
@@ -132,6 +131,10 @@ impl<T> Requests<T> {
             self.in_order.retain(|request| is_live(numbers, *request));
         }
         self.in_order.push_back(handle);
+    }
+
+    /// Gives the batch's next row to a request that was just added.
+    pub fn begin_row(&mut self, handle: JournalRequest) {
         self.roster.push(handle);
     }
 

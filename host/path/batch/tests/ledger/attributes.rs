@@ -5,7 +5,7 @@ use afterbay_batch::ledger::AttributesOf;
 
 /// A source that knows every rid that begins with this text.
 fn source(knows: &'static str) -> Option<AttributesOf> {
-    Some(Box::new(move |rid| rid.starts_with(knows).then(|| format!("{{\"of\": \"{rid}\"}}").into())))
+    Some(Box::new(move |rid, _| rid.starts_with(knows).then(|| format!("{{\"of\": \"{rid}\"}}").into())))
 }
 
 /// The attributes of the live requests, in order of number.

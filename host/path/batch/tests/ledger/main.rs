@@ -6,6 +6,7 @@ mod aborts;
 mod attributes;
 mod counts;
 mod frames;
+mod records;
 mod refusals;
 mod restarts;
 mod schedules;

@@ -8,7 +8,7 @@ use afterbay_batch::{
     ChainOutput, Content, Decoded, FrameDecoder, HeldRow, JoinEnds, Persisted, Received, ReleasedRow,
     RoutingTable, RowContent, Settled, SinkTarget, Timestamp,
 };
-use afterbay_config::{OnError, Takes};
+use afterbay_config::Takes;
 use afterbay_events::{Events, Health, HoldEnd, Metrics, Recorder, StreamCounters, StreamTelemetry};
 use afterbay_journal::{
     BacklogItem, FrameNo, JournalDirectory, JournalOptions, Outcome, PluginAction, RELEASE_MARKER,
@@ -35,7 +35,7 @@ pub struct Stream {
     pub recorder: Recorder,
     routing: Arc<RoutingTable>,
     aborts: Option<Receiver<FinishedEarly>>,
-    dir: tempfile::TempDir,
+    pub dir: tempfile::TempDir,
 }
 
 struct Parts {
@@ -132,7 +132,7 @@ impl Stream {
         let mut ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry, now.instant);
         ledger.restore_counts(&recovered.live, &writer, &mut self.decoder);
         ledger.restore_first_rows(&recovered.live, &writer, &mut self.decoder);
-        let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
+        let policy = JournalPolicy::default();
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
         let mut records = Records::new(writer, policy, &recovered, telemetry, health, now);
         let mut held = self.recover_held(&records, &ledger, &recovered, now.instant);

@@ -138,7 +138,7 @@ fn erase(
     // The requests may have been closed after their last frames.
     let (mut numbers, mut around) = (BTreeSet::new(), (u64::MAX, id.first.0));
     for (_, info) in due {
-        around = (around.0.min(info.first_frame.0), around.1.max(info.last_frame.0));
+        around = (around.0.min(info.begins().0), around.1.max(info.last_frame.0));
         numbers.insert(info.number);
     }
     let select = |info: &RequestInfo| numbers.contains(&info.number);

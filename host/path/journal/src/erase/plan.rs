@@ -32,7 +32,7 @@ pub(super) struct Plan {
     understood: FrameSet,
     /// Segments to write again, oldest first.
     pub segments: Vec<PlannedSegment>,
-    /// Frames from the first to the last row of the requests.
+    /// Frames from the first that has anything of the requests to their last row.
     around: RangeInclusive<u64>,
     sinks: Vec<SinkProgress>,
     writer: Option<Arc<StreamShared>>,
@@ -97,7 +97,7 @@ impl Plan {
         if plan.requests.is_empty() {
             return Ok(plan);
         }
-        let first = plan.requests.values().map(|info| info.first_frame.0).min().unwrap_or(0);
+        let first = plan.requests.values().map(|info| info.begins().0).min().unwrap_or(0);
         let last = plan.requests.values().map(|info| info.last_frame.0).max().unwrap_or(0);
         plan.around = first..=last;
         for at in 0..all.len() {
@@ -205,6 +205,6 @@ impl Plan {
         if !self.around.contains(&frame.0) || self.understood.contains(frame) {
             return Vec::new();
         }
-        self.requests.values().filter(|info| (info.first_frame..=info.last_frame).contains(&frame)).collect()
+        self.requests.values().filter(|info| (info.begins()..=info.last_frame).contains(&frame)).collect()
     }
 }

@@ -72,9 +72,13 @@ pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHisto
                 row.actions = actions.into_iter().map(PluginAction::without_content).collect();
             }
         }
-        RequestHistory { request, rows }
+        let record = match request.record_frame {
+            FrameNo(0) => None,
+            frame => stream.position(frame)?,
+        };
+        Ok(RequestHistory { request, record, rows })
     };
-    Ok(requests.into_iter().map(life).collect())
+    requests.into_iter().map(life).collect()
 }
 
 struct HistoryBuilder<'a> {
@@ -130,6 +134,9 @@ impl HistoryBuilder<'_> {
 
     fn outcome(&mut self, outcome: &Outcome<'static>) {
         let position = self.frames_without_outcome.remove(&outcome.frame.0);
+        if outcome.is_record() {
+            return;
+        }
         for (row, request) in outcome.requests.iter().enumerate() {
             let Some(life) = self.lives.get_mut(&request.0) else { continue };
             let index = row as u32;
@@ -167,10 +174,7 @@ impl HistoryBuilder<'_> {
             let frame = row.frame.0;
             let skipped = self.skipped.range(..=frame).next_back();
             if skipped.is_none_or(|(first, count)| frame - first >= *count) {
-                row.position = match self.stream.position(row.frame) {
-                    Err(ReadError::NoFrame { .. }) => None,
-                    found => Some(found?),
-                };
+                row.position = self.stream.position(row.frame)?;
             }
         }
         Ok(())

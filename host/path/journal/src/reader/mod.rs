@@ -293,8 +293,8 @@ impl StreamReader {
         })
     }
 
-    /// Finds the position of a frame by the record heads of its segment.
-    pub fn position(&self, frame: FrameNo) -> Result<Position, ReadError> {
+    /// Finds the position of a frame by the record heads of its segment. `None`: the journal does not have the frame.
+    pub fn position(&self, frame: FrameNo) -> Result<Option<Position>, ReadError> {
         let listed = self.segments.list()?;
         let at = listed.partition_point(|segment| segment.id.first <= frame);
         let candidates = listed[..at].iter().rev();
@@ -303,7 +303,7 @@ impl StreamReader {
             let mut scan = segment.scan(segment.offset_before(frame)?, u64::MAX, Payloads::NotFrames);
             while let Some(RawRecord { head, offset }) = scan.record()? {
                 if (head.kind, head.number) == (RecordKind::FRAME, frame.0) {
-                    return Ok(Position { frame, segment: *id, offset: offset as u32 });
+                    return Ok(Some(Position { frame, segment: *id, offset: offset as u32 }));
                 }
             }
             // Two segments may begin at the same frame.
@@ -311,7 +311,7 @@ impl StreamReader {
                 break;
             }
         }
-        Err(ReadError::NoFrame { frame: frame.0 })
+        Ok(None)
     }
 
     /// Last frame now; 0 if there is none. Reads the record heads of the last segment with a frame.

@@ -233,7 +233,8 @@ impl SegmentRequests {
             let mut request = self.state.requests.get(number)?.info.clone();
             request.erased = self.erased.get(&number).copied();
             // The outcome of the first row may still come.
-            (request.rows > 0)
+            request
+                .is_seen()
                 .then(|| RequestChange { request, plugins: acted.remove(&number).unwrap_or_default() })
         })
     }

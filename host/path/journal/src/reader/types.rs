@@ -42,6 +42,8 @@ pub struct RequestFilter {
 pub struct RequestHistory {
     /// Totals of the request.
     pub request: RequestInfo,
+    /// The frame of the request's record, if the journal has it.
+    pub record: Option<Position>,
     /// Rows in order of frames, without those of removed segments.
     pub rows: Vec<JournalRow>,
 }

@@ -11,7 +11,7 @@ fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
 
 /// Lets each request have the tenant that its rid begins with.
 fn tenants(writer: &mut JournalWriter) {
-    writer.set_attributes(Box::new(|rid| match rid.split_once('-') {
+    writer.set_attributes(Box::new(|rid, _| match rid.split_once('-') {
         Some((tenant, _)) => pairs(&[("tenant", tenant), ("model", "m")]),
         None => Vec::new(),
     }));

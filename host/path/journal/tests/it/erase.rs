@@ -433,7 +433,7 @@ fn with_ages(disk: &SimDisk) -> (JournalDirectory, JournalWriter) {
 
 fn set_ages(directory: &JournalDirectory, writer: &mut JournalWriter) {
     let kind = |kind: &str| ("kind".to_owned(), kind.to_owned());
-    writer.set_attributes(Box::new(move |rid| rid.split('-').take(1).map(kind).collect()));
+    writer.set_attributes(Box::new(move |rid, _| rid.split('-').take(1).map(kind).collect()));
     let rule = |of: &str, seconds| EraseRule {
         attribute: Some(kind(of)),
         after: std::time::Duration::from_secs(seconds),

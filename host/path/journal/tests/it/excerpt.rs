@@ -17,7 +17,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// frame 294, `c` with frame 200, `d` begins with frame 290 and is live. Every row has a note, and every frame is sent and taken.
 fn filled(dir: &Path) -> StreamReader {
     let (_directory, mut writer, _) = open_alone(dir, JournalOptions { segment_bytes: 6000, ..options() });
-    writer.set_attributes(Box::new(|rid| vec![("tenant".to_owned(), format!("tenant of {rid}"))]));
+    writer.set_attributes(Box::new(|rid, _| vec![("tenant".to_owned(), format!("tenant of {rid}"))]));
     let names = ["a", "b", "c", "d"];
     let requests = names.map(|rid| writer.open(rid));
     let mut received = [0; 4];

@@ -116,7 +116,7 @@ fn start(says: &Component, names: &[&str], on_fault: OnFault, metrics: &Metrics)
         config: stream,
         layouts: Layouts::builtin(),
         plugins,
-        attributes: Box::new(|_| None),
+        attributes: Box::new(|_, _| None),
         abandon_after: Duration::from_secs(3600),
         begins_unix_ns: BEGIN_NS,
         metrics: metrics.clone(),

@@ -236,12 +236,12 @@ impl World {
                 let journal = self.journal.clone();
                 Box::new(move || journal.stream(STREAM))
             },
-            journal_policy: JournalPolicy { on_error: config::OnError::Stop, durable_first: false },
+            journal_policy: JournalPolicy::default(),
             spill_max: u64::MAX,
             budget: Budget::new(1 << 30),
             abandon_after: Duration::from_secs(3600),
             plugins: self.plugins.iter().map(PluginOf::setup).collect(),
-            attributes: Box::new(|_| None),
+            attributes: Box::new(|_, _| None),
             calls: Arc::new(self.service.clone()),
             scheduler: Box::new(|| None),
             frame_loads: None,

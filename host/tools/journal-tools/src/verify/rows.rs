@@ -10,11 +10,8 @@ use afterbay_journal::reader::{
     ReadFrom, RequestFilter, RequestInfo, RequestState, StoredFrame, StreamReader,
 };
 use afterbay_journal::{Outcome, Passage, RequestNo, stored_rid};
-use afterbay_wire::{Batch, DecodedFrame, Finish, Layouts};
+use afterbay_wire::{Batch, DecodedFrame, Finish, Layouts, RequestRecord};
 use std::collections::{HashMap, HashSet};
-
-/// The attribute that the connector gives the turns of a session.
-const SESSION: &str = "session";
 
 /// The counts of a stream, made again from its frames.
 #[derive(Debug, Default)]
@@ -51,7 +48,8 @@ pub(super) fn recount(stream: &StreamReader) -> anyhow::Result<Option<Recount>> 
     let mut rids = HashSet::new();
     for info in stream.requests(RequestFilter::default())? {
         let info = info?;
-        let is_session = info.attributes.iter().any(|(name, value)| name == SESSION && value == "true");
+        let is_session =
+            info.attributes.iter().any(|(name, value)| name == RequestRecord::RESUMABLE && value == "true");
         let continues = !rids.insert(info.rid.clone()) || is_session;
         if info.state != RequestState::Live && info.erased.is_none() {
             requests.insert(info.number.0, Counted::new(info, continues));

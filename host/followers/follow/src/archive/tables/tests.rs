@@ -43,7 +43,7 @@ impl Scene {
             JournalOptions { sync: SyncPolicy::None, segment_bytes: 16_384, ..JournalOptions::default() };
         let directory = JournalDirectory::open(&dir.path().join("journal"), options).unwrap();
         let (mut writer, _) = directory.stream("s").unwrap();
-        writer.set_attributes(Box::new(|rid| {
+        writer.set_attributes(Box::new(|rid, _| {
             let tenant = rid.split('-').next().unwrap_or_default();
             [("model", "m-7b"), ("tenant", tenant)].map(|(name, value)| (name.into(), value.into())).to_vec()
         }));

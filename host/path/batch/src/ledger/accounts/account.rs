@@ -4,10 +4,10 @@
 
 use super::{Ledger, Request};
 use crate::records::Records;
-use crate::{Accounted, AnyRow, Decoded, Persisted, Row, Settled};
+use crate::{Accounted, AnyRow, Content, Decoded, Persisted, Row, Settled};
 use afterbay_events::event::{RequestGap, RowsUnread};
 use afterbay_journal::{self as journal, JournalRequest, stored_rid};
-use afterbay_wire::{Batch, FinishKind, is_health_check};
+use afterbay_wire::{BarrierKind, Batch, FinishKind, is_health_check};
 use std::borrow::Cow;
 
 impl Ledger {
@@ -17,6 +17,10 @@ impl Ledger {
         let decoded = match decoded {
             Decoded::Batch(decoded) => decoded,
             Decoded::Barrier(decoded) => {
+                if let BarrierKind::Request { record: Ok(record) } = &decoded.barrier().kind {
+                    self.account_record(record, &decoded, records);
+                    return Err(decoded.into_settled(Content::Nothing.into()));
+                }
                 self.note_departed(decoded.barrier().finished_requests());
                 return Err(self.forward_barrier(decoded, records));
             }
@@ -32,7 +36,7 @@ impl Ledger {
             true => self.finishes.extend(batch.finishes().map(|finish| finish.kind())),
             false => self.finishes.resize(batch.rows() as usize, FinishKind::Running),
         }
-        let begun = self.find_requests(persisted, batch, records);
+        self.find_requests(persisted, batch, records);
         self.handles.extend_from_slice(self.requests.rows());
         let mut any = AnyRow::default();
         let mut received = 0;
@@ -52,6 +56,10 @@ impl Ledger {
             // Without a count nothing was reconciled.
             request.scheduler_count = counted.unwrap_or(expected);
             request.last_row_at = persisted.at().instant;
+            let first = !request.has_row;
+            if first {
+                request.read_first_row(batch, index as u32);
+            }
             let swallowed = request.is_finished_early();
             received += u64::from(tokens);
             let row = Row {
@@ -60,7 +68,7 @@ impl Ledger {
                 tokens_so_far: request.scheduler_count,
                 is_counted: counted.is_some(),
                 finish,
-                first: false,
+                first,
                 may_close: finish != FinishKind::Running || request.is_finishing,
                 swallowed,
                 unread: false,
@@ -68,11 +76,6 @@ impl Ledger {
             };
             any.add(&row, request.count_shift != 0, request.skip_plugin.is_some());
             rows.push(row);
-        }
-        for index in begun {
-            if let Some(row) = rows.get_mut(index as usize) {
-                (row.first, any.first) = (true, true);
-            }
         }
         if !batch.unread().is_empty() || !self.single_frame.is_empty() {
             self.mark_unread(persisted, batch, &mut rows, &mut any);
@@ -84,11 +87,10 @@ impl Ledger {
         Ok(Accounted::new(decoded, rows, any))
     }
 
-    /// Finds the live request of each row, or opens one. Returns the rows that begin a request.
-    fn find_requests(&mut self, persisted: &Persisted, batch: &Batch, records: &mut Records) -> Vec<u32> {
+    /// Finds the live request of each row, or opens one.
+    fn find_requests(&mut self, persisted: &Persisted, batch: &Batch, records: &mut Records) {
         self.requests.begin_batch();
         let (cells, rid_of) = (batch.rid_cells(), batch.rid_reader());
-        let mut begun = Vec::new();
         let mut row = 0;
         loop {
             row += cells.map_or(0, |cells| self.requests.find_same(cells)) as u32;
@@ -97,13 +99,11 @@ impl Ledger {
             }
             if self.requests.find_next(rid_of(row)).is_none() {
                 let end = (self.tokens[row as usize], self.finishes[row as usize]);
-                let (_, first) = self.find_or_open(persisted, batch, row, end, records);
-                begun.extend(first.then_some(row));
+                self.find_or_open(persisted, batch, row, end, records);
             }
             row += 1;
         }
         self.requests.end_batch(cells);
-        begun
     }
 
     /// Clears the state of the frame before. Returns an empty vector for the rows.
@@ -119,7 +119,7 @@ impl Ledger {
         rows
     }
 
-    /// Returns the live request of a row if there is one, with false. Otherwise opens a request and returns it with true.
+    /// Returns the live request of a row, or opens one.
     pub(super) fn find_or_open(
         &mut self,
         persisted: &Persisted,
@@ -127,7 +127,7 @@ impl Ledger {
         row: u32,
         (tokens, finish): (u32, FinishKind),
         records: &mut Records,
-    ) -> (JournalRequest, bool) {
+    ) -> JournalRequest {
         let rid = batch.rid_of(row);
         let name = match rid {
             Some(rid) => stored_rid(rid),
@@ -135,28 +135,30 @@ impl Ledger {
         };
         let is_hashed = rid.is_some() && matches!(name, Cow::Owned(_));
         if is_hashed && let Some(handle) = self.requests.find_next(name.as_bytes()) {
-            return (handle, false);
+            return handle;
         }
         let ends = finish != FinishKind::Running;
         let is_over = !ends && self.requests.len() >= self.bound.max + self.begun_and_ended;
         self.bound.is_full |= is_over;
-        let handle = records.open_request(&name);
-        let mut request = Request {
+        let of_engine = self.turns.of(&name);
+        let handle = records.open_request(&name, &of_engine);
+        let request = Request {
             // SGLang's health checks have at most one token. A client's rid may look like the rid of a health check.
             is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
             is_rid_hashed: is_hashed,
             trusts_next_count: self.bound.is_full,
+            attributes: self.links.attributes.as_ref().and_then(|of| of(&name, &of_engine)),
+            of_engine,
             ..Request::new(handle, persisted.at().instant)
         };
-        request.read_first_row(batch, row);
-        request.attributes = self.links.attributes.as_ref().and_then(|of| of(&name));
         self.telemetry.counters.requests_opened.add(1);
         self.requests.insert(handle, &name, request);
+        self.requests.begin_row(handle);
         self.begun_and_ended += usize::from(ends);
         if !ends && (is_over || rid.is_none()) {
             self.single_frame.push(handle);
         }
-        (handle, true)
+        handle
     }
 
     /// Handles a row after which the scheduler's count is not the expected count. Returns how many tokens the row has.

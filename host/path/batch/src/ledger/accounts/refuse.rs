@@ -71,12 +71,15 @@ impl Ledger {
         let mut verdicts = RecordedVerdicts::default();
         for index in 0..named.rows() {
             let known = named.rid_of(index).and_then(|rid| self.requests.find_next(rid));
-            let (handle, first) = match known {
-                Some(handle) => (handle, false),
-                None => self.find_or_open(persisted, named, index, (0, FinishKind::Running), records),
-            };
+            let handle = known.unwrap_or_else(|| {
+                self.find_or_open(persisted, named, index, (0, FinishKind::Running), records)
+            });
             let Some(request) = self.requests.get_mut(handle) else { continue };
             (request.last_row_at, request.trusts_next_count) = (persisted.at().instant, true);
+            let first = !request.has_row;
+            if first {
+                request.read_first_row(named, index);
+            }
             self.handles.push(handle);
             self.tokens.push(0);
             rows.push(Row {

@@ -46,7 +46,8 @@ impl Ledger {
         let has_skipped_sink = self.routing.skipped.is_some();
         let mut held = HashMap::new();
         let first_frame = |live: &LiveRequest| live.info.first_frame;
-        self.read_rows(live.iter().collect(), first_frame, writer, decode, |request, row| {
+        let live = live.iter().filter(|live| live.info.rows > 0).collect();
+        self.read_rows(live, first_frame, writer, decode, |request, row| {
             request.read_first_row(row.batch, row.index);
             if !has_skipped_sink {
                 return;
@@ -91,7 +92,8 @@ impl Ledger {
         for LiveRequest { request, info, .. } in live {
             if let Some(restored) = self.requests.get_mut(*request) {
                 // A request's rows are sent in order.
-                restored.reader_has_row = held_rows.first_frame(request.number().0) != Some(info.first_frame);
+                let is_held = held_rows.first_frame(request.number().0) == Some(info.first_frame);
+                restored.reader_has_row = info.rows > 0 && !is_held;
             }
         }
         let handles: Vec<JournalRequest> = self.requests.iter().map(|(handle, ..)| handle).collect();

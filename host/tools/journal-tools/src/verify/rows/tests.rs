@@ -156,8 +156,8 @@ fn two_requests_with_one_id_are_a_problem_and_a_session_that_continues_is_none()
 #[test]
 fn a_turn_of_a_session_whose_first_turn_is_no_longer_stored_is_no_problem() {
     let mut scene = Scene::new();
-    let attributes = |rid: &str| match rid {
-        "session" => vec![("session".to_owned(), "true".to_owned())],
+    let attributes = |rid: &str, _: &[(String, String)]| match rid {
+        "session" => vec![("resumable".to_owned(), "true".to_owned())],
         _ => Vec::new(),
     };
     scene.writer.set_attributes(Box::new(attributes));

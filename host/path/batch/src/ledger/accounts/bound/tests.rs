@@ -5,7 +5,6 @@ use crate::hold::HeldRows;
 use crate::ledger::{Ledger, LedgerLinks, RestartGap};
 use crate::records::{JournalPolicy, Records};
 use crate::{FrameDecoder, JoinEnds, Received, RoutingTable, Timestamp};
-use afterbay_config::OnError;
 use afterbay_events::event::LiveRequestsFull;
 use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
 use afterbay_journal::{JournalDirectory, JournalOptions};
@@ -34,7 +33,7 @@ impl Stream {
         let health = Health::default();
         let counters = Metrics::new(events.clone(), health.clone()).stream("s");
         let telemetry = StreamTelemetry { stream: "s".into(), events, counters };
-        let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
+        let policy = JournalPolicy::default();
         let now = Timestamp { instant: began, unix_ns: 0 };
         let records = Records::new(writer, policy, &recovered, telemetry.clone(), health, now);
         let log = FrameLog::new(records, &recovered);

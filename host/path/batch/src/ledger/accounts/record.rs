@@ -1,0 +1,90 @@
+//! The record of a request: the request is live from here on, before it has a row.
+
+use super::barrier::without_rows;
+use super::{Ledger, Request};
+use crate::records::Records;
+use crate::{DecodedBarrier, Persisted};
+use afterbay_events::Barrier as BarrierLabel;
+use afterbay_journal::{JournalRequest, Outcome, Passage, stored_rid};
+use afterbay_wire::{RequestRecord, is_health_check};
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// Most requests between two turns that are known. The record of a further one is of its first turn only.
+const TURNS_MAX: usize = 16_384;
+
+/// What the engine said of requests of which a turn has ended and another may begin: each turn is a request, and one record is of
+/// all.
+#[derive(Default)]
+pub(super) struct Turns(HashMap<Box<str>, Vec<(String, String)>>);
+
+impl Turns {
+    /// Keeps what was said of a request that ends with a turn.
+    pub fn keep(&mut self, rid: &str, request: &Request) {
+        let is_resumable = request.of_engine.iter().any(|(name, _)| name == RequestRecord::RESUMABLE);
+        if is_resumable && self.0.len() < TURNS_MAX {
+            self.0.insert(rid.into(), request.of_engine.clone());
+        }
+    }
+
+    /// What was said of the request of which a turn begins.
+    pub fn of(&self, rid: &str) -> Vec<(String, String)> {
+        if self.0.is_empty() { Vec::new() } else { self.0.get(rid).cloned().unwrap_or_default() }
+    }
+
+    /// The engine names the request's end: no turn follows.
+    pub fn end(&mut self, rid: &str, live: Option<&mut Request>) {
+        self.0.remove(rid);
+        if let Some(live) = live {
+            live.of_engine.retain(|(name, _)| name != RequestRecord::RESUMABLE);
+        }
+    }
+}
+
+impl Ledger {
+    /// Opens the request of a record. A live request with its rid has it already: Afterbay has started anew, or the engine has a rid
+    /// twice. Nothing is sent.
+    pub(super) fn account_record(
+        &mut self,
+        record: &RequestRecord,
+        decoded: &DecodedBarrier,
+        records: &mut Records,
+    ) {
+        let persisted = decoded.persisted();
+        let name = stored_rid(record.rid.as_bytes());
+        let known = self.requests.find(name.as_bytes());
+        // Past the bound a request begins with its first row, for which room is made.
+        let has_room = self.live() < self.bound.max && !is_health_check(name.as_bytes());
+        let request =
+            known.or_else(|| has_room.then(|| self.open_recorded(&name, record, persisted, records)));
+        let text = decoded.barrier().kind.to_string();
+        self.telemetry.counters.barriers.add(BarrierLabel::Control, 1);
+        let (requests, tokens) = (request.as_slice(), [0]);
+        records.record_outcome(&Outcome {
+            requests: requests.into(),
+            tokens: tokens[..requests.len()].into(),
+            ..without_rows(persisted, Passage::Barrier((&text).into()))
+        });
+    }
+
+    fn open_recorded(
+        &mut self,
+        name: &Cow<'_, str>,
+        record: &RequestRecord,
+        persisted: &Persisted,
+        records: &mut Records,
+    ) -> JournalRequest {
+        let of_engine = record.attributes();
+        let handle = records.open_request(name, &of_engine);
+        let request = Request {
+            is_rid_hashed: matches!(name, Cow::Owned(_)),
+            prompt_tokens: record.prompt_tokens.unwrap_or(0),
+            attributes: self.links.attributes.as_ref().and_then(|of| of(name, &of_engine)),
+            of_engine,
+            ..Request::new(handle, persisted.at().instant)
+        };
+        self.telemetry.counters.requests_opened.add(1);
+        self.requests.insert(handle, name, request);
+        handle
+    }
+}

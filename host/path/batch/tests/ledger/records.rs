@@ -1,0 +1,109 @@
+//! The record of a request, which comes before the request's first row.
+
+use crate::stream::{Stream, last, row};
+use afterbay_journal::reader::{JournalReader, RequestState};
+use afterbay_wire::RequestRecord;
+use std::time::Duration;
+
+fn record(rid: &str) -> RequestRecord {
+    RequestRecord { rid: rid.to_owned(), ..RequestRecord::default() }.with_prompt(&[5, 6])
+}
+
+/// Passes a record. Nothing of it is sent.
+fn announce(stream: &mut Stream, record: &RequestRecord) {
+    let decoded = stream.receive(record.to_frame());
+    let (ledger, records) = stream.both();
+    let Err(settled) = ledger.account(decoded, records) else { panic!("a record has no rows") };
+    let (_, content) = settled.into_parts();
+    assert!(matches!(content.content, afterbay_batch::Content::Nothing));
+}
+
+fn attributes_of(stream: &mut Stream, number: u64) -> Option<String> {
+    stream.ledger().attributes(number).map(|attributes| attributes.to_string())
+}
+
+#[test]
+fn a_request_is_live_from_its_record_on_and_its_first_row_finds_it() {
+    let mut stream = Stream::new();
+    announce(&mut stream, &record("a"));
+    assert_eq!((stream.ledger().live(), stream.counters().requests_opened.get()), (1, 1));
+    let output = stream.account(vec![row("b", &[1], 1), row("a", &[1], 1)]);
+    let firsts: Vec<_> = output.accounted().rows().iter().map(|row| (row.number(), row.first)).collect();
+    assert_eq!(firsts, [(2, true), (1, true)]);
+    stream.settle(output);
+    let output = stream.account(vec![row("a", &[2], 2), row("b", &[2], 2)]);
+    assert!(output.accounted().rows().iter().all(|row| !row.first));
+    stream.settle(output);
+    // A second record of the rid is of the live request.
+    announce(&mut stream, &record("a"));
+    assert_eq!(stream.ledger().live(), 2);
+    stream.pass(vec![last("a", &[3], 3), last("b", &[3], 3)]);
+    assert_eq!(stream.ledger().live(), 0);
+}
+
+#[test]
+fn a_request_without_a_row_outlives_a_restart_and_is_given_up_as_others() {
+    for is_clean in [true, false] {
+        let mut stream = Stream::new();
+        announce(&mut stream, &record("queued"));
+        announce(&mut stream, &record("lost"));
+        stream.restart(is_clean);
+        assert_eq!(stream.ledger().live(), 2);
+        let sent = stream.pass(vec![row("queued", &[1], 1)]);
+        assert_eq!((sent.len(), sent[0].request), (1, 1));
+        stream.seconds += 70;
+        stream.pass(vec![row("queued", &[2], 2)]);
+        let now = stream.now().instant;
+        let (ledger, held, records) = stream.all();
+        assert_eq!(ledger.abandon(Duration::from_secs(60), now, held, records), [2]);
+    }
+}
+
+#[test]
+fn the_journal_has_the_frame_of_the_record_beside_the_rows() {
+    let mut stream = Stream::new();
+    announce(&mut stream, &record("a"));
+    stream.seconds += 3;
+    stream.pass(vec![row("a", &[1], 1)]);
+    announce(&mut stream, &record("queued"));
+    stream.restart(true);
+    let journal = JournalReader::open(stream.dir.path()).unwrap();
+    let reader = journal.stream("s").unwrap();
+    let [a] = &reader.lives("a").unwrap()[..] else { panic!("one request") };
+    let info = &a.request;
+    assert_eq!((info.rows, info.record_frame.0, info.first_frame.0, info.last_frame.0), (1, 1, 2, 2));
+    assert_eq!(info.first_unix_ns - info.record_unix_ns, 3_000_000_000);
+    assert_eq!((a.rows.len(), a.record.map(|at| at.frame.0)), (1, Some(1)));
+    let [queued] = &reader.lives("queued").unwrap()[..] else { panic!("one request") };
+    let info = &queued.request;
+    assert_eq!((info.rows, info.record_frame.0, info.first_frame.0, info.last_frame.0), (0, 3, 3, 3));
+    assert_eq!((info.state, queued.rows.len()), (RequestState::Live, 0));
+    let frame = reader.frame(&queued.record.unwrap()).unwrap();
+    let read = RequestRecord::of_frame(&frame.bytes.into()).unwrap().unwrap();
+    assert_eq!((&*read.rid, read.prompt_ids().unwrap().collect::<Vec<_>>()), ("queued", vec![5, 6]));
+}
+
+#[test]
+fn attributes_of_the_engine_are_those_of_each_turn_of_a_resumable_request() {
+    let mut stream = Stream::new();
+    let source = |_: &str, of_engine: &[(String, String)]| {
+        let known: Vec<_> = of_engine.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        (!known.is_empty()).then(|| known.join(" ").into())
+    };
+    stream.ledger().set_attributes_source(Some(Box::new(source)));
+    announce(&mut stream, &RequestRecord { lora: Some("sql".into()), resumable: true, ..record("s") });
+    announce(&mut stream, &RequestRecord { lora: Some("qa".into()), ..record("a") });
+    let both = || Some("lora=sql resumable=true".to_owned());
+    assert_eq!(
+        (attributes_of(&mut stream, 1), attributes_of(&mut stream, 2)),
+        (both(), Some("lora=qa".into()))
+    );
+    stream.pass(vec![last("s", &[1], 1), last("a", &[1], 1)]);
+    // The second turn, and another request of the rid "a".
+    stream.pass(vec![row("s", &[2], 1), row("a", &[2], 1)]);
+    assert_eq!((attributes_of(&mut stream, 3), attributes_of(&mut stream, 4)), (both(), None));
+    stream.ledger().set_attributes_source(None);
+    stream.restart(true);
+    // The journal has no attributes here, because nobody told it whose they are.
+    assert_eq!(stream.ledger().live(), 2);
+}
