@@ -5,7 +5,6 @@ use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::outbox::{Options, When};
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{Content, Joins, Received};
-use afterbay_config::OnError;
 use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
 use afterbay_journal::{FrameNo, JournalDirectory, JournalOptions, SendRoom, SinkContent, bounds};
 use afterbay_sockets::{Endpoint, Pull, PullOptions, Push, TokenRange};

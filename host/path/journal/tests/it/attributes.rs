@@ -65,13 +65,13 @@ fn changed_attributes_are_written_again_and_the_last_ones_count_at_the_end() {
     let at = std::sync::Arc::new(std::sync::Mutex::new(pairs(&[])));
     writer.set_attributes(Box::new({
         let at = at.clone();
-        move |_| at.lock().unwrap().clone()
+        move |_, _| at.lock().unwrap().clone()
     }));
     let request = writer.open("r");
     step(&mut writer, &[request], b"one", 1);
     for tenant in ["early", "early", "late"] {
         *at.lock().unwrap() = pairs(&[("tenant", tenant)]);
-        writer.refresh(request, "r");
+        writer.refresh(request, "r", &[]);
     }
     last_step(&mut writer, &[request], 2, 2);
     writer.flush().unwrap();

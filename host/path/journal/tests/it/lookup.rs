@@ -119,7 +119,7 @@ fn a_segment_is_read_up_to_the_last_row_of_a_request_and_from_about_a_frame_on()
         assert!(lives[0].rows.last().unwrap().deliveries[0].taken);
     }
     for frame in [frames[0], frames[1999], frames[3999]] {
-        let (bytes, position) = reading(|| stream.position(frame).unwrap());
+        let (bytes, position) = reading(|| stream.position(frame).unwrap().unwrap());
         assert_eq!(position.frame, frame);
         assert!(bytes < 6 << 20, "frame {frame}: {bytes} bytes are read of a segment of 16 MB");
         assert!(stream.frame(&position).unwrap().bytes.is_empty());
