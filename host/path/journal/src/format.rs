@@ -11,7 +11,7 @@ use crate::bounds::FRAME_BYTES_MAX;
 use crate::position::SegmentId;
 
 /// Version of the format that this crate writes and reads.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes of the header, which is written twice: one flipped bit costs neither the salt nor the segment.
 pub(crate) const HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
 const HEADER_COPY_BYTES: usize = 64;

@@ -193,9 +193,15 @@ mod tests {
         let mut requests = Requests::new();
         requests.begin_batch();
         for at in 0..100 {
-            requests.insert(handle(at + 1, at as u32), &format!("req-{at:02}"), at);
+            begin(&mut requests, handle(at + 1, at as u32), &format!("req-{at:02}"), at);
         }
         requests
+    }
+
+    /// Adds a request with the batch's next row.
+    fn begin(requests: &mut Requests<u64>, handle: JournalRequest, rid: &str, of: u64) {
+        requests.insert(handle, rid, of);
+        requests.begin_row(handle);
     }
 
     fn handle(number: u64, slot: u32) -> JournalRequest {
@@ -251,7 +257,7 @@ mod tests {
         assert_eq!(requests.find_same(cells), 40);
         assert_eq!(requests.find_next(b"req-40"), None);
         // Another request has its rid and its slot.
-        requests.insert(handle(101, 40), "req-40", 400);
+        begin(&mut requests, handle(101, 40), "req-40", 400);
         assert_eq!(requests.find_next(b"req-41"), Some(handle(42, 41)));
         assert_eq!(requests.find_same(cells), 58);
         requests.end_batch(Some(cells));

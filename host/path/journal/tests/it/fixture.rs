@@ -124,7 +124,7 @@ fn a_journal_of_another_version_is_refused_with_its_version() {
         std::fs::write(&segment, &bytes).unwrap();
         let path = segment.display();
         let expected =
-            format!("journal segment {path}: format version {version}, this program reads version 4");
+            format!("journal segment {path}: format version {version}, this program reads version 5");
         let error = reader(dir.path()).verify().unwrap_err();
         assert_eq!(error.to_string(), expected);
         let directory = unlocked(|| JournalDirectory::open(dir.path(), options())).unwrap();

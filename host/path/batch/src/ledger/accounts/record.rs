@@ -7,7 +7,6 @@ use crate::{DecodedBarrier, Persisted};
 use afterbay_events::Barrier as BarrierLabel;
 use afterbay_journal::{JournalRequest, Outcome, Passage, stored_rid};
 use afterbay_wire::{RequestRecord, is_health_check};
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Most requests between two turns that are known. The record of a further one is of its first turn only.
@@ -69,7 +68,7 @@ impl Ledger {
 
     fn open_recorded(
         &mut self,
-        name: &Cow<'_, str>,
+        name: &str,
         record: &RequestRecord,
         persisted: &Persisted,
         records: &mut Records,
@@ -77,7 +76,7 @@ impl Ledger {
         let of_engine = record.attributes();
         let handle = records.open_request(name, &of_engine);
         let request = Request {
-            is_rid_hashed: matches!(name, Cow::Owned(_)),
+            is_rid_hashed: name != record.rid,
             prompt_tokens: record.prompt_tokens.unwrap_or(0),
             attributes: self.links.attributes.as_ref().and_then(|of| of(name, &of_engine)),
             of_engine,
