@@ -44,12 +44,13 @@ def register() -> None:
 
 
 def _register_hooks(settings: Settings) -> None:
-    from . import abort, attributes, detokenizer, ids, ingress, readers, rust_server, text, tool_calls, workers
+    from . import abort, detokenizer, ids, ingress, readers, rust_server, text, tool_calls, workers
 
     tool_calls.find_front_end()
     wanted = abort.hooks(settings)
     if settings.rust_server:
-        return _apply(wanted + rust_server.hooks(settings), parameters=rust_server.PARAMETERS)
+        _apply(wanted + rust_server.hooks(settings), parameters=rust_server.PARAMETERS)
+        return _apply_request_record()
     if settings.text_ingress or settings.credit:
         wanted += detokenizer.hooks()
     if settings.ingress:
@@ -61,9 +62,16 @@ def _register_hooks(settings: Settings) -> None:
     workers.load_in_http_workers()
     _apply(wanted)
     if settings.ingress:
-        _apply(attributes.hooks(), without=attributes.NOT_HOOKED)
+        _apply_request_record()
     # Whatever joins rows: these hooks do not depend on the settings.
     _apply(tool_calls.hooks(), without="tool calls may arrive broken in chunks of several tokens")
+
+
+def _apply_request_record() -> None:
+    from . import request_record
+
+    _apply(request_record.hooks(), without=request_record.NOT_HOOKED)
+    _apply(request_record.turn_hooks(), without=request_record.TURN_NOT_HOOKED)
 
 
 def _apply(wanted: List[Tuple[str, str, Any]], without: Optional[str] = None, parameters: Mapping[str, int] = MappingProxyType({})) -> None:

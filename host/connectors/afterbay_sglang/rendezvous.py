@@ -43,10 +43,10 @@ class Facts:
         skips = bool(self.get("skip_tokenizer_init", False))
         self.mode = "skip_tokenizer_init" if skips else "normal"
         self.down_kind = "tokenizer" if skips else "detokenizer"
-        self.down = port_args.tokenizer_ipc_name if skips else port_args.detokenizer_ipc_name
+        self.down = getattr(port_args, "tokenizer_ipc_name" if skips else "detokenizer_ipc_name", None)
 
     @classmethod
-    def of(cls, scheduler: Any, port_args: Any) -> "Facts":
+    def of(cls, scheduler: Any, port_args: Any = None) -> "Facts":
         sources = [getattr(scheduler, "ps", None), scheduler.server_args, scheduler]
         try:
             from sglang.srt import runtime_context

@@ -13,7 +13,7 @@ from afterbay_connector import introduction
 from afterbay_connector.rendezvous import write
 from afterbay_connector.settings import Refused
 
-from . import attributes, rendezvous
+from . import rendezvous, request_record
 from .settings import Settings
 from .versions import is_untried, untried
 
@@ -34,21 +34,21 @@ def hooks(settings: Settings) -> List[Any]:
         arguments.arguments["input_addresses"] = [*arguments.arguments["input_addresses"], *settings.abort]
         return original(*arguments.args, **arguments.kwargs)
 
-    record: List[bytes] = []
+    introduced: List[bytes] = []
     sockets: List[Any] = []
 
     def outputs(original: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = _bind(original, engine, *args, **kwargs)
         arguments.arguments["output_paths"] = list(settings.ingress)
-        record[:] = [introduction.encode(rendezvous.introduce(settings, engine))]
-        attributes.send_in_place(engine, sockets)
+        introduced[:] = [introduction.encode(rendezvous.introduce(settings, engine))]
+        request_record.send_in_place(engine, sockets)
         return original(*arguments.args, **arguments.kwargs)
 
     def socket_made(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The EngineCore's sockets to Afterbay carry the introduction before any frame."""
         socket = original(*args, **kwargs)
-        if record and _bind(original, *args, **kwargs).arguments["path"] in settings.ingress:
-            socket.send(record[0])
+        if introduced and _bind(original, *args, **kwargs).arguments["path"] in settings.ingress:
+            socket.send(introduced[0])
             sockets.append(socket)
         return socket
 
@@ -57,7 +57,7 @@ def hooks(settings: Settings) -> List[Any]:
         (f"{_CORE}.process_output_sockets", "output_paths", outputs),
         (f"{_CORE_MODULE}:make_zmq_socket", "path", socket_made),
         (f"{_SCHEDULER}.__init__", "include_finished_set", name_finished_requests),
-        (f"{_CORE_MODULE}:EngineCore.add_request", "request", attributes.announce),
+        (f"{_CORE_MODULE}:EngineCore.preprocess_add_request", "request", request_record.announce),
     ]
 
 

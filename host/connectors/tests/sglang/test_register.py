@@ -31,6 +31,7 @@ class Manager:
     def abort_request(self, abort): ...
     def handle_generate_request(self, request): ...
     def handle_embedding_request(self, request): ...
+    def create_req(self, request, tokenizer): ...
     def regenerate_rid(self): ...
     async def generate_request(self, obj, request=None): ...
     async def handle_request(self, request, raw_request): ...
@@ -43,7 +44,7 @@ class Manager:
 SCHEDULER = [("scheduler.Scheduler.init_ipc_channels", "AFTER"), ("scheduler.Scheduler.__init__", "AFTER")]
 ABORT = [("scheduler.Scheduler.abort_request", "AROUND")]
 SAMPLES = [("io_struct.GenerateReqInput.regenerate_rid", "AROUND")]
-ATTRIBUTES = [("scheduler.Scheduler.handle_generate_request", "AROUND"), ("scheduler.Scheduler.handle_embedding_request", "AROUND")]
+RECORDS = [("scheduler.Scheduler.handle_generate_request", "AROUND"), ("scheduler.Scheduler.handle_embedding_request", "AROUND"), ("sglang.srt.session.session_controller.Session.create_req", "AFTER")]
 TOKENIZER = [
     ("tokenizer_manager.TokenizerManager.__init__", "BEFORE"),
     ("tokenizer_manager.TokenizerManager._handle_batch_output", "AROUND"),
@@ -71,6 +72,7 @@ def registry(fake_modules, monkeypatch):
 @pytest.fixture
 def all_modules(fake_modules):
     fake_modules("sglang.srt.managers.scheduler", Scheduler=Manager)
+    fake_modules("sglang.srt.session.session_controller", Session=Manager)
     fake_modules("sglang.srt.managers.io_struct", GenerateReqInput=Manager)
     fake_modules("sglang.srt.entrypoints.openai.serving_base", OpenAIServingBase=Manager)
     fake_modules("sglang.srt.managers.tokenizer_manager", TokenizerManager=Manager)
@@ -89,7 +91,7 @@ def test_nothing_set_registers_nothing_and_imports_nothing(registry, monkeypatch
 def test_ingress_hooks_the_scheduler_and_the_rids_of_samples_only(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + ATTRIBUTES
+    assert registry.registered == SCHEDULER + SAMPLES + RECORDS
 
 
 @pytest.mark.parametrize("tenant, openai", [("header:X-Tenant", []), ("user", [("sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.handle_request", "AROUND")])])
@@ -97,7 +99,7 @@ def test_a_source_of_tenants_hooks_the_requests_too(registry, all_modules, monke
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_TENANT", tenant)
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + [("tokenizer_manager.TokenizerManager.generate_request", "AROUND"), *openai] + ATTRIBUTES
+    assert registry.registered == SCHEDULER + SAMPLES + [("tokenizer_manager.TokenizerManager.generate_request", "AROUND"), *openai] + RECORDS
 
 
 def test_credit_hooks_the_readers_only(registry, all_modules, monkeypatch):
@@ -110,7 +112,7 @@ def test_a_text_ingress_hooks_the_detokenizer_too(registry, all_modules, monkeyp
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_TEXT_INGRESS", "ipc:///t")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")] + ATTRIBUTES
+    assert registry.registered == SCHEDULER + SAMPLES + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")] + RECORDS
 
 
 PARSERS = [
@@ -136,7 +138,7 @@ def all_parsers(fake_modules):
 
 @pytest.mark.parametrize(
     "variables, others",
-    [(dict(INGRESS="ipc:///a"), SCHEDULER + SAMPLES + ATTRIBUTES), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), ABORT + SCHEDULER + SAMPLES + ATTRIBUTES)],
+    [(dict(INGRESS="ipc:///a"), SCHEDULER + SAMPLES + RECORDS), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), ABORT + SCHEDULER + SAMPLES + RECORDS)],
     ids=["ingress", "credit", "abort"],
 )
 def test_the_parsers_are_hooked_whatever_is_set(registry, all_modules, all_parsers, monkeypatch, variables, others):
@@ -151,7 +153,7 @@ def test_a_version_without_a_parser_is_named_in_a_warning_and_starts(registry, a
     monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.5.30")
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + ATTRIBUTES + [hook for hook in PARSERS if "json_array" not in hook[0]]
+    assert registry.registered == SCHEDULER + SAMPLES + RECORDS + [hook for hook in PARSERS if "json_array" not in hook[0]]
     [warning] = [record.getMessage() for record in caplog.records]
     assert "SGLang 0.5.30 has no usable sglang.srt.function_call.json_array_parser.JsonArrayParser.parse_streaming_increment" in warning
 
@@ -160,26 +162,28 @@ def test_a_spawned_child_that_loads_no_parser_imports_none(registry, fake_module
     """A scheduler has loaded a module beside serving_chat, but not serving_chat."""
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
     fake_modules("sglang.srt.managers.scheduler", Scheduler=Manager)
+    fake_modules("sglang.srt.session.session_controller", Session=Manager)
     fake_modules("sglang.srt.entrypoints.openai.protocol")
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + ATTRIBUTES and not caplog.records
+    assert registry.registered == SCHEDULER + RECORDS and not caplog.records
 
 
 def test_registering_twice_hooks_once(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + ATTRIBUTES
+    assert registry.registered == SCHEDULER + SAMPLES + RECORDS
 
 
 def test_a_spawned_child_hooks_only_what_it_has_loaded(registry, fake_modules, monkeypatch):
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
     fake_modules("sglang.srt.managers.scheduler", Scheduler=Manager)
+    fake_modules("sglang.srt.session.session_controller", Session=Manager)
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_CREDIT", "/c")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + ATTRIBUTES
+    assert registry.registered == SCHEDULER + RECORDS
 
 
 def test_a_missing_function_stops_the_start_with_a_reason(registry, fake_modules, monkeypatch):
@@ -226,7 +230,7 @@ def test_the_rust_server_is_hooked_in_place_of_the_readers(registry, all_modules
         monkeypatch.setenv(f"AFTERBAY_{name}", value)
     monkeypatch.setenv("SGLANG_RUST_SERVER", "1")
     afterbay_sglang.register()
-    assert registry.registered == RUST_SERVER
+    assert registry.registered == RUST_SERVER + RECORDS
 
 
 def test_a_rust_server_with_other_methods_stops_the_start_and_the_reason_names_the_method(registry, all_modules, fake_modules, monkeypatch):

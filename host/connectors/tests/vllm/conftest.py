@@ -25,8 +25,11 @@ def fake_vllm(fake_modules, monkeypatch):
     calls = []
 
     class EngineCore:
-        def add_request(self, request, request_wave=0):
-            calls.append(("request", request.request_id, request_wave))
+        def preprocess_add_request(self, request):
+            calls.append(("request", request.request_id))
+            if request.request_id == "bad":
+                raise ValueError("bad request")
+            return request, 3
 
     class EngineCoreProc(EngineCore):
         def process_input_sockets(self, input_addresses, coord_input_address, identity, ready_event):
@@ -96,7 +99,7 @@ def engine():
 
     def make(outputs=("ipc:///vllm/out",), **model):
         known = dict(model="/models/m", tokenizer="/models/m", served_model_name="m")
-        config = types.SimpleNamespace(model_config=types.SimpleNamespace(**{**known, **model}), parallel_config=types.SimpleNamespace(data_parallel_size=1))
+        config = types.SimpleNamespace(model_config=types.SimpleNamespace(get_vocab_size=lambda: 2048, **{**known, **model}), parallel_config=types.SimpleNamespace(data_parallel_size=1))
         return types.SimpleNamespace(addresses=types.SimpleNamespace(outputs=list(outputs)), vllm_config=config)
 
     return make

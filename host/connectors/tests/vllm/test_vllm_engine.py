@@ -70,36 +70,6 @@ def test_each_socket_to_afterbay_carries_the_introduction_first(vllm, fake_vllm)
     assert content["classes"]["EngineCoreOutput"] == [["request_id"], ["new_token_ids"], ["finish_reason"]]
 
 
-def request(request_id, client_index=0, lora=None, **fields):
-    return types.SimpleNamespace(request_id=request_id, client_index=client_index, lora_request=lora and types.SimpleNamespace(lora_name=lora), **fields)
-
-
-def test_the_thread_of_the_outputs_sends_what_is_known_of_a_request_before_its_first_frame(vllm, fake_vllm, monkeypatch):
-    vllm(("ipc:///vllm/out0", "ipc:///vllm/out1"), ingress="ipc:///a,ipc:///b")
-    core = fake_vllm.core
-    core.scheduler = types.SimpleNamespace(requests={})
-    core.add_request(request("r", 1, "sql"), request_wave=3)
-    core.add_request(request("plain"), 0)
-    core.output_queue.put((1, "a frame of r"))
-    core.add_request(request("session", 0, None, resumable=True))
-    core.scheduler.requests["session"] = core
-    core.add_request(request("session", 0, None, resumable=True))
-    core.output_queue.put(b"dead")
-    assert fake_vllm.calls[-4:] == [("request", name, wave) for name, wave in (("r", 3), ("plain", 0), ("session", 0), ("session", 0))]
-    fake_vllm.sent.clear()
-    assert core.output_queue.get() == (1, "a frame of r")
-    assert [(path, json.loads(message)) for path, message in fake_vllm.sent] == [("ipc:///b", {"afterbay": "attributes", "rid": "r", "attributes": {"lora": "sql"}})]
-    assert core.output_queue.get() == b"dead"
-    assert json.loads(fake_vllm.sent[1][1])["attributes"] == {"session": True} and len(fake_vllm.sent) == 2
-
-
-def test_an_engine_in_the_process_of_its_client_sends_nothing(fake_vllm, monkeypatch):
-    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
-    afterbay_vllm.register()
-    fake_vllm.EngineCore().add_request(request("r", 0, "sql"))
-    assert fake_vllm.calls == [("request", "r", 0)]
-
-
 @pytest.mark.parametrize("outputs, ingress", [(2, "ipc:///a"), (1, "ipc:///a,ipc:///b")])
 def test_another_number_of_api_servers_stops_the_start(vllm, fake_vllm, outputs, ingress):
     with pytest.raises(Refused, match=rf"vLLM has {outputs} API servers .*afterbay vllm --api-servers {outputs} --"):

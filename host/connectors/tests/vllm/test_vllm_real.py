@@ -14,7 +14,7 @@ def wrapped():
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.core_client import AsyncMPClient
     from vllm.parser.parser_manager import ParserManager
-    functions = [ParserManager.get_parser, EngineCoreProc.process_input_sockets, EngineCoreProc.process_output_sockets, Scheduler.__init__, AsyncMPClient.__init__, AsyncMPClient.get_output_async, AsyncLLM.check_health, core_client.make_zmq_socket, EngineCore.add_request, EngineCoreProc.add_request]
+    functions = [ParserManager.get_parser, EngineCoreProc.process_input_sockets, EngineCoreProc.process_output_sockets, Scheduler.__init__, AsyncMPClient.__init__, AsyncMPClient.get_output_async, AsyncLLM.check_health, core_client.make_zmq_socket, EngineCore.preprocess_add_request, EngineCoreProc.preprocess_add_request]
     return [getattr(function, "__module__", "") and "afterbay_vllm" in function.__code__.co_filename for function in functions]
 """
 

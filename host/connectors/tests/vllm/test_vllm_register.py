@@ -7,7 +7,7 @@ import afterbay_vllm
 from afterbay_vllm.__main__ import refusal
 from afterbay_vllm.versions import joins_none
 
-HOOKED = ["ParserManager.get_parser", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__", "EngineCore.add_request"]
+HOOKED = ["ParserManager.get_parser", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__", "EngineCore.preprocess_add_request"]
 HOOKED += ["AsyncLLM.check_health", "AsyncMPClient.__init__", "AsyncMPClient.get_output_async"]
 
 
@@ -46,10 +46,10 @@ def test_a_missing_parameter_stops_the_start_with_the_version(fake_vllm, monkeyp
 
 
 def test_a_vllm_without_a_function_that_the_stream_does_not_need_starts_with_a_warning(fake_vllm, monkeypatch, caplog):
-    del fake_vllm.EngineCore.add_request
+    del fake_vllm.EngineCore.preprocess_add_request
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_vllm.register()
-    assert "vLLM 0.32.0: requests have no attributes lora and session" in caplog.text
+    assert "vLLM 0.32.0: requests have no records" in caplog.text
 
 
 def test_refused_settings_stop_the_start_with_a_reason(fake_vllm, monkeypatch):
