@@ -76,7 +76,11 @@ def _wrap_when_loaded(hook: Hook) -> None:
 def _wrap(name: str, parameter: str, around: Callable[..., Any], module: Any) -> None:
     from . import request_record, tool_calls
 
-    without = {tool_calls.by_token: tool_calls.NOT_HOOKED, request_record.announce: request_record.NOT_HOOKED}
+    without = {
+        tool_calls.by_token: tool_calls.NOT_HOOKED,
+        request_record.announce: request_record.NOT_HOOKED,
+        request_record.announce_turn: request_record.TURN_NOT_HOOKED,
+    }
     owner, _, function = name.rpartition(".")
     try:
         holder = pkgutil.resolve_name(f"{module.__name__}:{owner}")

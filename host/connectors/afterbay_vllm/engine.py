@@ -58,6 +58,7 @@ def hooks(settings: Settings) -> List[Any]:
         (f"{_CORE_MODULE}:make_zmq_socket", "path", socket_made),
         (f"{_SCHEDULER}.__init__", "include_finished_set", name_finished_requests),
         (f"{_CORE_MODULE}:EngineCore.preprocess_add_request", "request", request_record.announce),
+        (f"{_SCHEDULER}._update_request_as_session", "session", request_record.announce_turn),
     ]
 
 

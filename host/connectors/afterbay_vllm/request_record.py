@@ -1,7 +1,9 @@
 """Sends the record of each request to Afterbay, before the request's first row.
 
 The record is made in the EngineCore's thread of the input sockets, where vLLM prepares a request beside the model's step, and before the
-scheduler knows the request. The thread of the output sockets sends it in its place between the frames. This module must not know frames.
+scheduler knows the request. The thread of the output sockets sends it in its place between the frames. Each turn of a session (a request
+whose input is streamed) has a record, with the prompt that the model sees: the earlier turns and the new input. This module must not know
+frames.
 """
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from afterbay_connector import request_record
 logger = logging.getLogger("vllm.afterbay")
 
 NOT_HOOKED = "requests have no records: Afterbay knows neither prompts nor parameters"
-# The attributes of an engine with its open sessions, and with what is the same in all its records.
-_SESSIONS, _CONSTANT = "_afterbay_sessions", "_afterbay_constant"
-# Past this number of sessions whose end was not seen, the oldest is forgotten: its next input gets a record, as a new request does.
+TURN_NOT_HOOKED = "only the first turn of a session has a record"
+# The attributes of an engine with its open sessions, of an engine and its scheduler with what is the same in all records, and of a
+# scheduler with the queue of its engine's outputs.
+_SESSIONS, _CONSTANT, _QUEUE = "_afterbay_sessions", "_afterbay_constant", "_afterbay_queue"
+# Past this number of sessions whose end was not seen, the oldest is forgotten: its next input gets a record before its turn begins.
 SESSIONS_MAX = 65_536
 _SAMPLING = (
     ("temperature", "temperature", (1.0,)),
@@ -41,6 +45,8 @@ _GRAMMARS = {"json": "json_schema", "json_object": "json_object", "regex": "rege
 class Message(NamedTuple):
     client: int  # the API server that reads the request's output
     content: bytes
+    # The record of a turn that begins in the step in which the earlier one ends: its place is behind the next frame, which has that end.
+    is_behind_frame: bool = False
 
 
 def announce(original: Callable[..., Any], engine: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -51,12 +57,26 @@ def announce(original: Callable[..., Any], engine: Any, request: Any, *args: Any
         return original(engine, request, *args, **kwargs)
     finally:
         # The caller hands the request to the scheduler, or a row with an error to the queue. Inputs in a cache are at hand now.
-        try:
-            content = _record(engine, request)
-        except Exception as error:  # a request without a record is better than none
-            content = request_record.warn(logger, repr(error))
-        if content:
-            queue.put_nowait(Message(request.client_index, content))
+        _put(queue, engine, request)
+
+
+def announce_turn(original: Callable[..., Any], scheduler: Any, session: Any, *args: Any, **kwargs: Any) -> Any:
+    """Announce a further turn of a session. vLLM calls this when the turn before has ended and the input is there."""
+    ends_now = session.status.name != "WAITING_FOR_STREAMING_REQ"
+    result = original(scheduler, session, *args, **kwargs)
+    queue = getattr(scheduler, _QUEUE, None)
+    if queue is not None:
+        _put(queue, scheduler, session, ends_now)
+    return result
+
+
+def _put(queue: Any, engine: Any, request: Any, is_behind_frame: bool = False) -> None:
+    try:
+        content = _record(engine, request)
+    except Exception as error:  # a request without a record is better than none
+        return request_record.warn(logger, repr(error))
+    if content:
+        queue.put_nowait(Message(request.client_index, content, is_behind_frame))
 
 
 def send_in_place(engine: Any, sockets: List[Any]) -> None:
@@ -65,13 +85,22 @@ def send_in_place(engine: Any, sockets: List[Any]) -> None:
     if queue is None:
         return
     original = queue.get
+    # Messages behind the next frame of their client, and those whose frame was sent when the thread asks for the next output.
+    waiting: List[Message] = []
+    due: List[Message] = []
 
     def get(*args: Any, **kwargs: Any) -> Any:
         while True:
+            for message in due:
+                sockets[message.client].send(message.content)
+            due.clear()
             output = original(*args, **kwargs)
             if not isinstance(output, Message):
+                client = output[0] if isinstance(output, tuple) else None
+                due.extend(message for message in waiting if message.client == client)
+                waiting[:] = [message for message in waiting if message.client != client]
                 return output
-            sockets[output.client].send(output.content)
+            (waiting if output.is_behind_frame else due).append(output)
 
     queue.get = get
 
@@ -81,6 +110,7 @@ def _is_later_input(engine: Any, request: Any) -> bool:
     sessions = vars(engine).setdefault(_SESSIONS, OrderedDict())
     is_open, goes_on = request.request_id in sessions, getattr(request, "resumable", False)
     if goes_on:
+        setattr(engine.scheduler, _QUEUE, engine.output_queue)
         sessions[request.request_id] = None
         if len(sessions) > SESSIONS_MAX:
             sessions.popitem(last=False)

@@ -45,6 +45,9 @@ def fake_vllm(fake_modules, monkeypatch):
         def __init__(self, vllm_config, include_finished_set=False, log_stats=False):
             calls.append(("scheduler", vllm_config, include_finished_set, log_stats))
 
+        def _update_request_as_session(self, session, update):
+            session.prompt_token_ids = session.prompt_token_ids + update
+
     class AsyncMPClient:
         def __init__(self, vllm_config, client_count=1, client_index=0):
             self.client_index = client_index

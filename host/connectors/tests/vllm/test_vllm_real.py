@@ -14,7 +14,7 @@ def wrapped():
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.core_client import AsyncMPClient
     from vllm.parser.parser_manager import ParserManager
-    functions = [ParserManager.get_parser, EngineCoreProc.process_input_sockets, EngineCoreProc.process_output_sockets, Scheduler.__init__, AsyncMPClient.__init__, AsyncMPClient.get_output_async, AsyncLLM.check_health, core_client.make_zmq_socket, EngineCore.preprocess_add_request, EngineCoreProc.preprocess_add_request]
+    functions = [ParserManager.get_parser, EngineCoreProc.process_input_sockets, EngineCoreProc.process_output_sockets, Scheduler.__init__, AsyncMPClient.__init__, AsyncMPClient.get_output_async, AsyncLLM.check_health, core_client.make_zmq_socket, EngineCore.preprocess_add_request, EngineCoreProc.preprocess_add_request, Scheduler._update_request_as_session]
     return [getattr(function, "__module__", "") and "afterbay_vllm" in function.__code__.co_filename for function in functions]
 """
 
@@ -25,7 +25,7 @@ def test_the_functions_of_the_installed_version_are_wrapped_when_they_load(real_
     assert done.returncode == 0, done.stderr[-2000:]
     early, wrapped = json.loads(done.stdout.strip().splitlines()[-1])
     assert not early, "a worker would load the engine's modules"
-    assert wrapped == [True] * 10
+    assert wrapped == [True] * 11
 
 
 def test_the_tenant_is_in_the_id_that_the_installed_version_makes(real_vllm, on_path):
@@ -56,7 +56,7 @@ print(json.dumps([wrapped, OpenAIServingCompletion._base_request_id(passed, body
 def test_nothing_is_wrapped_without_a_variable_or_by_a_filter(real_vllm, on_path):
     for env in ({}, {"AFTERBAY_INGRESS": "ipc:///a", "VLLM_PLUGINS": "other"}):
         done = real_vllm.run(LOADED + "print(json.dumps(wrapped()))", path=[on_path], **env)
-        assert json.loads(done.stdout.strip().splitlines()[-1]) == [False] * 10, done.stderr[-2000:]
+        assert json.loads(done.stdout.strip().splitlines()[-1]) == [False] * 11, done.stderr[-2000:]
 
 
 def test_refused_settings_end_the_process(real_vllm, on_path):

@@ -7,7 +7,7 @@ import afterbay_vllm
 from afterbay_vllm.__main__ import refusal
 from afterbay_vllm.versions import joins_none
 
-HOOKED = ["ParserManager.get_parser", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__", "EngineCore.preprocess_add_request"]
+HOOKED = ["ParserManager.get_parser", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__", "EngineCore.preprocess_add_request", "Scheduler._update_request_as_session"]
 HOOKED += ["AsyncLLM.check_health", "AsyncMPClient.__init__", "AsyncMPClient.get_output_async"]
 
 
@@ -27,14 +27,14 @@ def test_nothing_set_wraps_nothing_and_imports_nothing(fake_vllm, monkeypatch):
 def test_an_ingress_wraps_the_engine_the_health_check_and_the_parsers(fake_vllm, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_vllm.register()
-    assert hooked(fake_vllm) == HOOKED[:6]
+    assert hooked(fake_vllm) == HOOKED[:7]
 
 
 def test_credit_wraps_the_api_server_and_the_parsers_once(fake_vllm, monkeypatch):
     monkeypatch.setenv("AFTERBAY_CREDIT", "/c")
     afterbay_vllm.register()
     afterbay_vllm.register()
-    assert hooked(fake_vllm) == [HOOKED[0], *HOOKED[6:]]
+    assert hooked(fake_vllm) == [HOOKED[0], *HOOKED[7:]]
     assert not hasattr(fake_vllm.AsyncMPClient.__init__.__wrapped__, "__wrapped__")
 
 

@@ -19,6 +19,8 @@ def core(fake_vllm, monkeypatch, engine):
     core = fake_vllm.EngineCoreProc()
     core.output_queue = queue.Queue()
     vars(core).update(vars(engine(("ipc:///out0", "ipc:///out1"))))
+    core.scheduler = fake_vllm.Scheduler("config")
+    vars(core.scheduler).update(vllm_config=core.vllm_config)
     core.process_output_sockets(["ipc:///out0", "ipc:///out1"], "ipc:///coordinator", 0)
     fake_vllm.sent.clear()
     return core
@@ -43,7 +45,31 @@ def test_the_thread_of_the_outputs_sends_the_record_before_the_requests_first_fr
     assert read(message) == ({"afterbay": "request", "rid": "r", "prompt_tokens": 2, "arrived_unix_ns": 2_000_000_000, "model": "m", "lora": "sql"}, [1, 70_000])
 
 
-def test_a_session_has_one_record_and_a_later_one_of_the_same_id_another(core, fake_vllm):
+def test_a_further_turn_of_a_session_has_a_record_behind_the_end_of_the_turn_before(core, fake_vllm):
+    core.preprocess_add_request(request("s", resumable=True))
+    for status, end in [("WAITING_FOR_STREAMING_REQ", "end 1"), ("FINISHED_STOPPED", "end 2")]:
+        session = request("s", 0, resumable=True, status=types.SimpleNamespace(name=status))
+        core.scheduler._update_request_as_session(session, update=[8])
+        for output in [(1, f"{end} of another"), (0, end), (0, f"behind {end}")]:
+            core.output_queue.put(output)
+    order = []
+    for _ in range(6):
+        frame = core.output_queue.get()
+        order += [read(message)[1] for _, message in fake_vllm.sent] + [frame[1]]
+        fake_vllm.sent.clear()
+    first, turn = [1, 70_000], [1, 70_000, 8]
+    assert order == [first, turn, "end 1 of another", "end 1", "behind end 1", "end 2 of another", "end 2", turn, "behind end 2"]
+
+
+def test_a_turn_of_an_engine_without_a_queue_changes_nothing(fake_vllm, monkeypatch):
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    afterbay_vllm.register()
+    session = request("s", status=types.SimpleNamespace(name="FINISHED_STOPPED"))
+    fake_vllm.Scheduler("config")._update_request_as_session(session, [8])
+    assert session.prompt_token_ids == [1, 70_000, 8]
+
+
+def test_inputs_of_a_session_have_one_record_and_a_later_one_of_the_same_id_another(core, fake_vllm):
     for resumable in (True, True, False, False):
         core.preprocess_add_request(request("s", resumable=resumable))
     core.output_queue.put(b"dead")
