@@ -49,15 +49,26 @@ def encode(rid: Any, prompt_ids: Optional[Sequence[int]], prompt_tokens: Optiona
         ids = _packed(prompt_ids) if prompt_tokens <= PROMPT_IDS_MAX else None
         if ids is None:
             left_out, ids = ["prompt_ids"], b""
-    header = {"afterbay": "request", "rid": rid, "prompt_tokens": prompt_tokens, **fields, "left_out": left_out or None}
-    line = _bounded({name: value for name, value in header.items() if value is not None})
+    header: Dict[str, Any] = {"afterbay": "request", "rid": rid}
+    if prompt_tokens is not None:
+        header["prompt_tokens"] = prompt_tokens
+    for name, value in fields.items():
+        if value is not None:
+            header[name] = value
+    if left_out:
+        header["left_out"] = left_out
+    line = _bounded(header)
     return b"%b\n%b" % (line, ids) if line else None
 
 
 def given(source: Any, fields: Sequence[Tuple[str, str, Tuple[Any, ...]]]) -> Dict[str, Any]:
     """Return the attributes of `source` with other values than the defaults. `fields` are (NAME, ATTRIBUTE, DEFAULTS)."""
-    values = ((name, getattr(source, attribute, None), defaults) for name, attribute, defaults in fields)
-    return {name: value for name, value, defaults in values if value is not None and value not in defaults}
+    found = {}
+    for name, attribute, defaults in fields:
+        value = getattr(source, attribute, None)
+        if value is not None and value not in defaults:
+            found[name] = value
+    return found
 
 
 def grammar(kind: str, value: Any, enforced: bool) -> Dict[str, Any]:
