@@ -16,6 +16,7 @@ use crate::finish::{Finish, finish};
 use crate::ids::Ids;
 use crate::json_values::Wrapped;
 use crate::kind::{AbortShape, BatchKind, Wire};
+use crate::training::{RoutedExperts, SamplingMask, WeightSpan};
 use crate::value::{ColumnCells, RawValue};
 
 /// The longest time to a first token that is believed, in seconds.
@@ -143,6 +144,18 @@ pub(crate) trait EngineBatch: Any + fmt::Debug + Send + Sync {
     fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool;
 
     fn weight_version(&self, _: u32) -> Option<&str> {
+        None
+    }
+
+    fn weight_spans(&self, _: u32) -> Option<Vec<WeightSpan>> {
+        None
+    }
+
+    fn sampling_mask(&self, _: u32) -> Option<SamplingMask> {
+        None
+    }
+
+    fn routed_experts(&self, _: u32) -> Option<RoutedExperts> {
         None
     }
 
@@ -547,6 +560,21 @@ impl Batch {
     /// The version of the weights that made the request's last token. Some engines say it in a request's last row only.
     pub fn weight_version(&self, row: u32) -> Option<&str> {
         self.at(row)?.weight_version(row)
+    }
+
+    /// The versions of the weights of all the request's tokens so far. Only of an engine that says them, in a request's last row.
+    pub fn weight_spans(&self, row: u32) -> Option<Vec<WeightSpan>> {
+        self.at(row)?.weight_spans(row)
+    }
+
+    /// The tokens that each new token of a row was sampled from, if the request asked for them.
+    pub fn sampling_mask(&self, row: u32) -> Option<SamplingMask> {
+        self.at(row)?.sampling_mask(row)
+    }
+
+    /// The experts that tokens were routed to, if the request asked for them.
+    pub fn routed_experts(&self, row: u32) -> Option<RoutedExperts> {
+        self.at(row)?.routed_experts(row)
     }
 
     /// Time from the request's entry into the engine's queue to its first token, in nanoseconds, by the engine's clock. Only in a

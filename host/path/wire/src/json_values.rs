@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::bounds::{MAX_SHOWN, MAX_SHOWN_DEPTH};
 use crate::pack::{self, PackValue};
-use crate::tensor;
+use crate::tensor::{self, Tensor};
 use crate::value::RawValue;
 
 /// The treatment of a pickle inside msgpack.
@@ -207,7 +207,7 @@ fn id_array(value: RawValue<'_>) -> Json {
     json!({"__array__": "q", "v": ids})
 }
 
-/// A tensor or an ndarray: the length of a msgpack header `[shape, dtype, …]`, the header, and the items.
+/// A tensor or an ndarray.
 fn ext(bytes: &[u8]) -> Json {
     let Some(PackValue::Ext(code, payload)) = pack::item(bytes) else { return Json::Null };
     let name = match code {
@@ -215,16 +215,10 @@ fn ext(bytes: &[u8]) -> Json {
         3 => "__ndarray__",
         _ => return json!({"__ext__": code, "b64": STANDARD.encode(payload)}),
     };
-    let parts = payload.split_first_chunk().and_then(|(len, rest)| {
-        let (head, items) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
-        let head = RawValue::Packed(head.get(..pack::skip(head, 0).ok()?)?).list()?;
-        let (shape, dtype) = (head.first()?.list()?, head.get(1)?.str()?);
-        Some((shape.into_iter().map(RawValue::int).collect::<Option<Vec<_>>>()?, dtype, items))
-    });
-    match parts {
-        Some((shape, dtype, items)) => {
-            let dtype = if code == 2 { format!("torch.{dtype}") } else { dtype.to_owned() };
-            json!({name: dtype, "shape": shape, "b64": STANDARD.encode(items)})
+    match tensor::of_ext(payload) {
+        Some(Tensor { dtype, shape, bytes }) => {
+            let dtype = if code == 2 { format!("torch.{dtype}") } else { dtype.into_owned() };
+            json!({name: dtype, "shape": shape, "b64": STANDARD.encode(bytes)})
         }
         None => json!({"__ext__": code, "b64": STANDARD.encode(payload)}),
     }

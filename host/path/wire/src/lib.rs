@@ -46,6 +46,7 @@ mod json;
 mod json_values;
 mod layouts;
 mod request;
+mod training;
 
 pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::Engine;
@@ -65,3 +66,4 @@ pub use request::{
     Bootstrap, Grammar, Logprobs, Multimodal, RequestRecord, RequestRecordError, Sampling, Trace,
 };
 pub use sglang::{columns, is_health_check, synth};
+pub use training::{RoutedExperts, SamplingMask, WeightSpan};

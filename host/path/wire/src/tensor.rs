@@ -1,6 +1,8 @@
 //! Reads torch tensors. In a pickle, a tensor is a call of `_rebuild_tensor_v2` on bytes that `torch.save` wrote in its
 //! old format (three headers and a storage, each a pickle, then the number of items and the items).
 
+use std::borrow::Cow;
+
 use crate::pickle::{Node, NodeId, Tree};
 
 use crate::pack::{self, PackValue};
@@ -8,7 +10,7 @@ use crate::value::RawValue;
 
 /// A tensor's type in torch's notation, its shape, and its items in C order, little-endian.
 pub(crate) struct Tensor<'a> {
-    pub(crate) dtype: &'static str,
+    pub(crate) dtype: Cow<'static, str>,
     pub(crate) shape: Vec<i64>,
     pub(crate) bytes: &'a [u8],
 }
@@ -32,31 +34,41 @@ const STORAGES: [(&str, &str, usize); 9] = [
 /// The msgpack extension type that SGLang gives to `torch.Tensor` (0.5.19 and later).
 const EXT_TENSOR: u8 = 2;
 
-/// The items of a tensor, as `tensor.numpy().tobytes()` returns them. `None`: not a tensor, or of an unknown form.
-pub(crate) fn items(value: RawValue<'_>) -> Option<&[u8]> {
+/// A tensor in any form, whose items are as `tensor.numpy().tobytes()` returns them. `None`: not a tensor, or of an unknown form.
+pub(crate) fn of_value(value: RawValue<'_>) -> Option<Tensor<'_>> {
     match value {
-        RawValue::Tree(tree, id) => read(tree, id).map(|tensor| tensor.bytes),
+        RawValue::Tree(tree, id) => read(tree, id),
         RawValue::Packed(bytes) => match pack::item(bytes)? {
-            // The length of a header, the header `[shape, dtype, device]`, and the items.
-            PackValue::Ext(EXT_TENSOR, payload) => {
-                let (header, rest) = payload.split_first_chunk()?;
-                rest.get(u32::from_be_bytes(*header) as usize..)
-            }
+            PackValue::Ext(EXT_TENSOR, payload) => of_ext(payload),
             // `[shape, dtype, items]`, up to 0.5.18.
             PackValue::Array(3, _) => match value.list()?[..] {
-                [shape, dtype, RawValue::Packed(items)]
-                    if shape.list().is_some() && dtype.str().is_some() =>
-                {
-                    match pack::item(items)? {
-                        PackValue::Bin(items) => Some(items),
-                        _ => None,
-                    }
-                }
+                [shape, dtype, RawValue::Packed(items)] => match pack::item(items)? {
+                    PackValue::Bin(items) => packed(shape, dtype, items),
+                    _ => None,
+                },
                 _ => None,
             },
             _ => None,
         },
     }
+}
+
+/// A tensor or an ndarray in an extension: the length of a header, the header `[shape, dtype, …]`, and the items.
+pub(crate) fn of_ext(payload: &[u8]) -> Option<Tensor<'_>> {
+    let (length, rest) = payload.split_first_chunk()?;
+    let (header, items) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    let header = RawValue::Packed(header.get(..pack::skip(header, 0).ok()?)?).list()?;
+    packed(*header.first()?, *header.get(1)?, items)
+}
+
+fn packed<'a>(shape: RawValue<'_>, dtype: RawValue<'_>, bytes: &'a [u8]) -> Option<Tensor<'a>> {
+    let shape = shape.list()?.into_iter().map(RawValue::int).collect::<Option<_>>()?;
+    Some(Tensor { dtype: dtype.str()?.to_owned().into(), shape, bytes })
+}
+
+/// The items of a tensor.
+pub(crate) fn items(value: RawValue<'_>) -> Option<&[u8]> {
+    of_value(value).map(|tensor| tensor.bytes)
 }
 
 /// Reads a pickled tensor. `None`: not a tensor, or its items are not contiguous from the storage's start.
@@ -82,7 +94,7 @@ pub(crate) fn read(tree: &Tree, id: NodeId) -> Option<Tensor<'_>> {
     let bytes = width.checked_mul(usize::try_from(items).ok()?)?;
     let (head, items_bytes) = saved.split_at_checked(saved.len().checked_sub(bytes)?)?;
     let whole = tree.int(offset) == Some(0) && head.ends_with(&items.to_le_bytes());
-    whole.then_some(Tensor { dtype, shape, bytes: items_bytes })
+    whole.then_some(Tensor { dtype: dtype.into(), shape, bytes: items_bytes })
 }
 
 /// The arguments of a call of this function.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::Value as Json;
 
 use super::layouts::{KnownField, LayoutField, MessageLayout};
+use super::mask::Mask;
 use super::pickled::{self, Pickled};
 use super::rows;
 use crate::batch::{Batch, BatchPart, EngineBatch, PartRow, RowColumn, is_first};
@@ -17,10 +18,14 @@ use crate::json_values::Wrapped;
 use crate::kind::{AbortShape, BatchKind, Wire};
 use crate::packed::{ColumnShape, Packed};
 use crate::pickle::{Node, NodeId, Tree};
+use crate::tensor::{self, Tensor};
+use crate::training::{RoutedExperts, SamplingMask, WeightSpan};
 use crate::value::{ColumnCells, ColumnView, RawValue};
 
 /// The column of times.
 const TIME_STATS: &str = "time_stats";
+const SAMPLING_MASK: &str = "output_token_sampling_mask";
+const ROUTED_EXPERTS: &str = "routed_experts";
 
 /// The columns of a frame.
 #[derive(Debug)]
@@ -161,6 +166,15 @@ impl Columns {
         }
     }
 
+    /// The cell of a field that only some readers need.
+    fn named_cell(&self, name: &str, row: u32) -> Option<RawValue<'_>> {
+        let field = self.layout.fields.iter().position(|field| &*field.name == name)?;
+        match self.view(field) {
+            Ok(ColumnView::Cells(cells)) => Some(cells.get(row)),
+            _ => None,
+        }
+    }
+
     /// The number of ids at the head of the row's `decode_ids` that are the prompt's tail. A request's first row has
     /// this tail for the detokenizer. With `output_ids`, the tail is what `decode_ids` has more. Otherwise the row is a
     /// first one if the prompt's tail (`read_offsets`, in every row) and all `completion_tokens` make up its
@@ -191,6 +205,24 @@ impl Columns {
             ColumnForm::Packed(_) => None,
         }
     }
+}
+
+/// The fields of a `WeightVersionSpan`: version, start, end.
+fn span_fields(span: RawValue<'_>) -> Option<[RawValue<'_>; 3]> {
+    match span {
+        RawValue::Packed(_) => span.list()?.try_into().ok(),
+        RawValue::Tree(tree, id) => {
+            let fields = tree.object(id)?.fields?;
+            let field = |name| Some(RawValue::Tree(tree, tree.get(fields, name)?));
+            Some([field("version")?, field("start")?, field("end")?])
+        }
+    }
+}
+
+fn weight_span(span: RawValue<'_>) -> Option<WeightSpan> {
+    let [version, start, end] = span_fields(span)?;
+    let number = |value: RawValue<'_>| value.int()?.try_into().ok();
+    Some(WeightSpan { version: version.str()?.to_owned(), start: number(start)?, end: number(end)? })
 }
 
 impl Batch {
@@ -303,19 +335,41 @@ impl EngineBatch for Columns {
 
     fn weight_version(&self, row: u32) -> Option<&str> {
         let spans = self.cell(KnownField::WeightVersions, row)?.list()?;
-        match *spans.last()? {
-            span @ RawValue::Packed(_) => span.list()?.first()?.str(),
-            RawValue::Tree(tree, id) => {
-                let fields = tree.object(id)?.fields?;
-                tree.str(tree.get(fields, "version")?)
+        span_fields(*spans.last()?)?[0].str()
+    }
+
+    /// Only in a request's last row.
+    fn weight_spans(&self, row: u32) -> Option<Vec<WeightSpan>> {
+        let spans = self.cell(KnownField::WeightVersions, row)?.list()?;
+        spans.into_iter().map(weight_span).collect()
+    }
+
+    fn sampling_mask(&self, row: u32) -> Option<SamplingMask> {
+        let cell = self.named_cell(SAMPLING_MASK, row)?;
+        if let Some(mask) = Mask::read(cell) {
+            return Some(mask.numbers());
+        }
+        // Up to 0.5.20: a list of ids for each token.
+        let mut mask = SamplingMask::default();
+        for ids in cell.list()? {
+            let ids = ids.list()?;
+            mask.lengths.push(ids.len() as u32);
+            for id in ids {
+                mask.token_ids.push(id.int()?.try_into().ok()?);
             }
         }
+        Some(mask)
+    }
+
+    /// In a request's last row, of the prompt and the answer.
+    fn routed_experts(&self, row: u32) -> Option<RoutedExperts> {
+        let Tensor { dtype, shape, bytes } = tensor::of_value(self.named_cell(ROUTED_EXPERTS, row)?)?;
+        let shape = shape.into_iter().map(u64::try_from).collect::<Result<_, _>>().ok()?;
+        RoutedExperts::read(&dtype, shape, bytes)
     }
 
     fn queued_and_first(&self, row: u32) -> Option<(f64, f64)> {
-        let field = self.layout.fields.iter().position(|field| &*field.name == TIME_STATS)?;
-        let Ok(ColumnView::Cells(cells)) = self.view(field) else { return None };
-        let RawValue::Tree(tree, id) = cells.get(row) else { return None };
+        let RawValue::Tree(tree, id) = self.named_cell(TIME_STATS, row)? else { return None };
         let fields = tree.object(id)?.fields?;
         let time = |name| tree.float(tree.get(fields, name)?);
         Some((time("wait_queue_entry_time")?, time("prefill_finished_time")?))

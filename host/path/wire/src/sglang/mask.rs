@@ -4,6 +4,7 @@
 use crate::pickle::Node;
 
 use crate::pack::{self, PackValue, write};
+use crate::training::SamplingMask;
 use crate::value::RawValue;
 
 /// The msgpack extension type that SGLang gives to `numpy.ndarray`.
@@ -65,6 +66,15 @@ impl Mask {
             all.logprobs.extend(mask.logprobs);
             all
         })
+    }
+
+    /// The numbers of the arrays.
+    pub(crate) fn numbers(&self) -> SamplingMask {
+        SamplingMask {
+            lengths: self.lengths.iter().map(|length| u32::from_le_bytes(*length)).collect(),
+            token_ids: self.token_ids.iter().map(|id| u32::from_le_bytes(*id)).collect(),
+            logprobs: self.logprobs.iter().map(|logprob| f32::from_le_bytes(*logprob)).collect(),
+        }
     }
 
     /// The number of new tokens.

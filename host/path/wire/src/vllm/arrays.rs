@@ -3,6 +3,7 @@
 
 use super::outputs::Outputs;
 use crate::pack::{self, PackValue};
+use crate::training::{SamplingMask, ints};
 
 /// The msgpack extension type that vLLM gives to raw bytes (`CUSTOM_TYPE_RAW_VIEW`).
 const EXT_RAW: u8 = 3;
@@ -160,6 +161,26 @@ pub(super) fn sampled_logprobs(outputs: &Outputs, value: &[u8], out: &mut Vec<f3
     let first = |entry: &[u8]| entry.first_chunk().map_or(0.0, |first| f32::from_le_bytes(*first));
     out.extend(logprobs.data.chunks_exact(bytes).map(first));
     Some(())
+}
+
+/// The candidates of each token of a row (`SamplingMaskLists`). `None`: the value is of another form.
+pub(super) fn sampling_mask(outputs: &Outputs, value: &[u8]) -> Option<SamplingMask> {
+    let Some(PackValue::Array(3, body)) = pack::item(value) else { return None };
+    let mut items = pack::items(body, 3);
+    let (ids, offsets) = (Array::read(Some(outputs), items.next()?)?, items.next()?);
+    let numbers = |array: &Array<'_>| ints(array.dtype(), array.data);
+    let to_u32 = |numbers: Vec<i64>| numbers.into_iter().map(u32::try_from).collect::<Result<Vec<_>, _>>().ok();
+    let token_ids = to_u32(numbers(&ids)?)?;
+    let lengths = match Array::read(Some(outputs), offsets) {
+        Some(offsets) => {
+            let offsets = numbers(&offsets)?;
+            to_u32(offsets.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect())?
+        }
+        // A single token.
+        None => vec![token_ids.len() as u32],
+    };
+    let candidates: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
+    (candidates == token_ids.len() as u64).then(|| SamplingMask { lengths, token_ids, logprobs: Vec::new() })
 }
 
 /// The logprobs of a row (`LogprobsLists`): token ids and logprobs of `[tokens, n + 1]`, ranks of `[tokens]`.

@@ -6,8 +6,8 @@ use afterbay_types::Engine;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
-use super::arrays::sampled_logprobs;
-use super::fields::{EVENTS, NEW_LOGPROBS, QUEUED, TIMESTAMP};
+use super::arrays::{Array, sampled_logprobs, sampling_mask};
+use super::fields::{EVENTS, NEW_LOGPROBS, NEW_SAMPLING_MASK, QUEUED, ROUTED, TIMESTAMP};
 use super::frame::map_value;
 use super::outputs::{OutputRow, Outputs};
 use super::rows;
@@ -18,6 +18,7 @@ use crate::finish::Finish;
 use crate::json_values::Wrapped;
 use crate::kind::{AbortShape, BatchKind, Wire};
 use crate::pack::{self, PackValue};
+use crate::training::{RoutedExperts, SamplingMask};
 
 impl EngineBatch for Outputs {
     fn engine(&self) -> Engine {
@@ -110,6 +111,18 @@ impl EngineBatch for Outputs {
     /// In each frame since 0.32.
     fn weight_version(&self, _: u32) -> Option<&str> {
         self.weights()
+    }
+
+    fn sampling_mask(&self, row: u32) -> Option<SamplingMask> {
+        let row = self.rows.get(row as usize).filter(|row| !row.is_plain)?;
+        sampling_mask(self, self.cell(row.first(), NEW_SAMPLING_MASK)?)
+    }
+
+    /// Of the row's tokens.
+    fn routed_experts(&self, row: u32) -> Option<RoutedExperts> {
+        let row = self.rows.get(row as usize).filter(|row| !row.is_plain)?;
+        let array = Array::read(Some(self), self.cell(row.first(), ROUTED)?)?;
+        RoutedExperts::read(array.dtype(), array.shape.clone(), array.data)
     }
 
     /// The second is the time of the frame.

@@ -134,6 +134,8 @@ pub(crate) const NEW_LOGPROBS: usize = 2;
 pub(crate) const FINISH_REASON: usize = 5;
 pub(crate) const STOP_REASON: usize = 6;
 pub(crate) const EVENTS: usize = 7;
+pub(crate) const ROUTED: usize = 12;
+pub(crate) const NEW_SAMPLING_MASK: usize = 15;
 pub(crate) const EC_TRANSFER_PARAMS: usize = 9;
 pub(crate) const PREFILL_STATS: usize = 11;
 

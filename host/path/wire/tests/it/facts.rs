@@ -1,9 +1,10 @@
 //! The facts of batches beside their tokens, against what the real engines decoded.
 
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
-use afterbay_wire::{BatchKind, DecodedFrame, Layouts, decode};
-use serde_json::Value;
+use afterbay_wire::{BatchKind, DecodedFrame, Layouts, RoutedExperts, SamplingMask, WeightSpan, decode};
+use serde_json::{Value, json};
 
+use crate::joins::one_row;
 use crate::samples::{all, batch, plain, sample};
 use crate::vllm::support;
 
@@ -106,4 +107,43 @@ fn facts_of_vllm_are_those_that_vllm_decoded() {
         }
     }
     assert!(cached > 0 && logprobs > 5 && times > 2, "{cached} {logprobs} {times}");
+}
+
+#[test]
+fn the_experts_of_a_request_are_read_from_each_engine_and_encoding() {
+    for name in ["frames/tokid_routed_experts.msgpack", "frames/tokid_routed_experts.pickle"] {
+        let batch = batch(&sample(name)).unwrap();
+        let experts = RoutedExperts { shape: vec![2, 3, 2], experts: (0..12).collect() };
+        assert_eq!((batch.routed_experts(0), batch.routed_experts(1)), (Some(experts), None), "{name}");
+    }
+    let batch = support::batch(&support::sample("syn_routed_experts").bytes);
+    let experts = RoutedExperts { shape: vec![1, 4, 8], experts: vec![1; 32] };
+    assert_eq!(batch.routed_experts(0), Some(experts));
+}
+
+#[test]
+fn the_candidates_of_each_token_are_read_in_each_form_and_a_row_without_has_none() {
+    let of_vllm = support::batch(&support::sample("syn_sampling_mask").bytes);
+    let expected = |logprobs| SamplingMask { lengths: vec![3], token_ids: vec![1, 2, 3], logprobs };
+    assert_eq!(of_vllm.sampling_mask(0), Some(expected(Vec::new())));
+    // Up to SGLang 0.5.20.
+    let with = |mask| one_row("a", 1, &[("output_token_sampling_mask", mask)]);
+    let of_lists = with(json!([[[1, 2, 3]]]));
+    assert_eq!(of_lists.sampling_mask(0), Some(expected(Vec::new())));
+    assert_eq!(with(json!([null])).sampling_mask(0), None);
+}
+
+#[test]
+fn the_versions_of_the_weights_are_spans_of_a_requests_tokens() {
+    let batch = one_row("a", 5, &[("weight_versions", json!([[["v1", 0, 2], ["v2", 2, 5]]]))]);
+    let span = |version: &str, start, end| WeightSpan { version: version.into(), start, end };
+    assert_eq!(batch.weight_spans(0), Some(vec![span("v1", 0, 2), span("v2", 2, 5)]));
+    assert_eq!(batch.weight_version(0), Some("v2"));
+    for wire in ["msgpack", "pickle"] {
+        let of_wire = all().into_iter().filter(|sample| sample.name.starts_with(&format!("real/{wire}")));
+        let batches = of_wire.filter_map(|sample| self::batch(&sample));
+        let spans = batches.flat_map(|batch| batch.weight_spans(0)).flatten();
+        let versions: Vec<_> = spans.map(|span| (span.version, span.start)).collect();
+        assert!(versions.contains(&("default".into(), 0)), "{wire} {versions:?}");
+    }
 }

@@ -83,7 +83,7 @@ fn with(columns: &[(&str, Value)], json: &Value) -> Batch {
 }
 
 /// A batch of one row with these columns.
-fn one_row(rid: &str, completion: u64, columns: &[(&str, Value)]) -> Batch {
+pub fn one_row(rid: &str, completion: u64, columns: &[(&str, Value)]) -> Batch {
     let plain = batch(BatchKind::TokenId, SynthWire::Msgpack, &[row(rid, &[1], completion)]);
     with(columns, &open(&plain))
 }
