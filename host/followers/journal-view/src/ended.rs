@@ -14,8 +14,8 @@ mod live;
 mod tests;
 
 pub use types::{
-    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, FrameUse, RowColumns, RowVerdict,
-    SettledFrame, TokenLedger,
+    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, FrameUse, RowColumns, RowExperts,
+    RowVerdict, SettledFrame, TokenLedger, Training,
 };
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use afterbay_journal::reader::{RequestInfo, RequestRecord, SegmentRequests, StreamReader};
 use afterbay_journal::{FrameNo, Outcome, Position, ReadError, RequestNo, SegmentId, row_effects};
-use afterbay_wire::{Decoder, Layouts};
+use afterbay_wire::{self as wire, Decoder, Layouts};
 
 use frames::{FrameContents, RowContent};
 use live::{LiveRequest, OutcomeRow, PluginFacts};
@@ -67,6 +67,7 @@ struct Fold {
     stream: Arc<str>,
     frames: FrameUse,
     has_settled_frames: bool,
+    has_training: bool,
     decoder: Decoder,
     segment: SegmentId,
     /// The number of the open segment among those that were opened.
@@ -100,6 +101,7 @@ impl EndedReader {
             stream: stream.name().into(),
             frames,
             has_settled_frames: false,
+            has_training: false,
             decoder: Decoder::new(layouts.clone()),
             segment: SegmentId::default(),
             ordinal: 0,
@@ -125,6 +127,13 @@ impl EndedReader {
     #[must_use]
     pub fn with_settled_frames(mut self) -> EndedReader {
         self.fold.has_settled_frames = true;
+        self
+    }
+
+    /// Also gives the [`Training`] of requests, with [`FrameUse::Contents`].
+    #[must_use]
+    pub fn with_training(mut self) -> EndedReader {
+        self.fold.has_training = true;
         self
     }
 
@@ -395,9 +404,12 @@ impl Fold {
                 frame: outcome.frame,
                 received_unix_ns: outcome.received_unix_ns,
                 bytes: place.map(|(_, bytes)| bytes),
-                requests: outcome.requests.len() as u32,
+                requests: if outcome.is_record() { 0 } else { outcome.requests.len() as u32 },
                 tokens: outcome.tokens.iter().map(|tokens| u64::from(*tokens)).sum(),
             });
+        }
+        if outcome.is_record() {
+            return self.request_record(stream, place.map(|(place, _)| place), outcome);
         }
         let is_finish = |row: u32| outcome.finished.iter().any(|finish| finish.row == row);
         let has_facts = |fold: &Fold, (row, request): (u32, &RequestNo)| {
@@ -422,7 +434,7 @@ impl Fold {
             actions = &actions[before + of_row.len()..];
             let has_facts = has_facts(self, (row, request));
             let (request_max, stream_max) = (self.request_bytes_max, self.stream_bytes_max);
-            let Fold { live, plugins, names, bytes, frames, ordinal, content, .. } = self;
+            let Fold { live, plugins, names, bytes, frames, ordinal, content, has_training, .. } = self;
             let Some(live) = live.get_mut(&request.0) else { continue };
             live.listed = *ordinal;
             let gap = outcome.gaps.binary_search_by_key(&row, |gap| gap.row);
@@ -445,11 +457,37 @@ impl Fold {
             live.keep(&outcome_row, plugins, name);
             if let Some(contents) = contents.as_ref().filter(|_| *frames == FrameUse::Contents) {
                 contents.received(row, *tokens, content);
+                content.training = if *has_training { contents.training(row) } else { None };
                 let sent = contents.sent(&live.rid, of_row);
                 live.keep_content(content, sent);
             }
             *bytes = *bytes + live.bytes() - before;
         }
+        Ok(())
+    }
+
+    /// Reads what the scheduler was asked for.
+    fn request_record(
+        &mut self,
+        stream: &StreamReader,
+        place: Option<Position>,
+        outcome: &Outcome<'static>,
+    ) -> Result<(), ReadError> {
+        let live = outcome.requests.first().and_then(|request| self.live.get_mut(&request.0));
+        let Some((live, place)) = live.zip(place).filter(|_| self.frames != FrameUse::None) else {
+            return Ok(());
+        };
+        live.listed = self.ordinal;
+        let frame = match stream.frame(&place) {
+            Ok(frame) => frame,
+            Err(error @ ReadError::Io(_)) => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        let Ok(record) = wire::RequestRecord::read(&frame.bytes.into()) else { return Ok(()) };
+        let has_ids = self.frames == FrameUse::Contents && self.bytes < self.stream_bytes_max;
+        let before = live.bytes();
+        live.record = Some(Box::new(if has_ids { record } else { record.without_prompt_ids() }));
+        self.bytes = self.bytes + live.bytes() - before;
         Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! The fields of rows that only those who train on answers need: the weights, the candidates and the experts of each token.
 
+use serde::{Deserialize, Serialize};
+
 /// The weights that made some of a request's tokens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightSpan {
     /// The version of the weights.
     pub version: String,
@@ -12,7 +14,7 @@ pub struct WeightSpan {
 }
 
 /// The tokens that each new token of a row was sampled from.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SamplingMask {
     /// For each new token, the number of its candidates.
     pub lengths: Vec<u32>,
@@ -23,7 +25,7 @@ pub struct SamplingMask {
 }
 
 /// The experts that a row's tokens were routed to. Some engines say them for the whole request in its last row.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoutedExperts {
     /// The size of each axis: tokens, layers, experts of a token.
     pub shape: Vec<u64>,

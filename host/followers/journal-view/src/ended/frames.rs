@@ -6,7 +6,7 @@ use afterbay_journal::reader::StreamReader;
 use afterbay_journal::{
     Outcome, Passage, PluginAction, Position, ReadError, StoredReplacement, is_release_marker, stored_rid,
 };
-use afterbay_wire::{Batch, DecodedFrame, Decoder};
+use afterbay_wire::{Batch, DecodedFrame, Decoder, RoutedExperts, SamplingMask, WeightSpan};
 use bytes::Bytes;
 
 use super::UNKNOWN_ID;
@@ -56,6 +56,18 @@ pub(super) struct RowContent {
     pub(super) is_absent: bool,
     /// One logprob for each id, or nothing.
     pub(super) logprobs: Vec<f32>,
+    /// The fields for training, if they are wanted and the row is known.
+    pub(super) training: Option<RowTraining>,
+}
+
+/// The fields of a row that only training needs.
+pub(super) struct RowTraining {
+    /// The versions of the weights of all ids so far.
+    pub(super) weight_spans: Option<Vec<WeightSpan>>,
+    /// The version that made the row's ids.
+    pub(super) weight_version: Option<String>,
+    pub(super) sampling_mask: Option<SamplingMask>,
+    pub(super) routed_experts: Option<RoutedExperts>,
 }
 
 impl FrameContents {
@@ -115,6 +127,17 @@ impl FrameContents {
             out.ids.clear();
             out.ids.resize(tokens as usize, UNKNOWN_ID);
         }
+    }
+
+    /// The fields of a row that only training needs.
+    pub(super) fn training(&self, row: u32) -> Option<RowTraining> {
+        let Received::Batch(batch) = &self.received else { return None };
+        Some(RowTraining {
+            weight_spans: batch.weight_spans(row),
+            weight_version: batch.weight_version(row).map(str::to_owned),
+            sampling_mask: batch.sampling_mask(row),
+            routed_experts: batch.routed_experts(row),
+        })
     }
 
     /// The ids of a row that were sent on. `actions` are those on the row.

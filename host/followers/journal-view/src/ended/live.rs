@@ -6,12 +6,14 @@ use std::sync::Arc;
 use afterbay_journal::reader::{RequestInfo, RequestState};
 use afterbay_journal::{PluginAction, RequestNo, RowEffect, SegmentId, TokenGap, Verdict};
 
-use super::frames::{RowContent, SentIds};
+use super::frames::{RowContent, RowTraining, SentIds};
 use super::numbers::PackedNumbers;
 use super::types::{
-    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, RowColumns, RowVerdict, TokenLedger,
+    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, RowColumns, RowExperts, RowVerdict,
+    TokenLedger, Training,
 };
 use super::{DROPS_MAX, GAPS_MAX};
+use afterbay_wire::{RequestRecord, SamplingMask, WeightSpan};
 
 /// A request that has not ended.
 pub(super) struct LiveRequest {
@@ -24,6 +26,7 @@ pub(super) struct LiveRequest {
     pub(super) base: Option<RequestInfo>,
     pub(super) sink: Option<Arc<str>>,
     pub(super) facts: Option<EngineFacts>,
+    pub(super) record: Option<Box<RequestRecord>>,
     /// Rows that are kept.
     rows: u32,
     last_unix_ns: u64,
@@ -31,9 +34,12 @@ pub(super) struct LiveRequest {
     times: PackedNumbers,
     tokens: PackedNumbers,
     ids: PackedNumbers,
+    /// The number of `ids`.
+    kept_ids: u64,
     /// The ids that were sent on, if they differ from `ids`.
     sent: Option<PackedNumbers>,
-    logprobs: Logprobs,
+    logprobs: ForEachId<Vec<f32>>,
+    training: Option<Box<KeptTraining>>,
     rows_absent: u64,
     verdicts: Vec<RowVerdict>,
     verdict_bytes: usize,
@@ -41,12 +47,67 @@ pub(super) struct LiveRequest {
     ledger: TokenLedger,
 }
 
-enum Logprobs {
+/// A value for each id.
+enum ForEachId<T> {
     /// No row had ids.
     Open,
-    Known(Vec<f32>),
-    /// A row had ids without logprobs.
+    Known(T),
+    /// A row had ids without values.
     None,
+}
+
+/// The fields for training.
+struct KeptTraining {
+    weight_versions: Vec<WeightSpan>,
+    sampling_mask: ForEachId<SamplingMask>,
+    routed_experts: Vec<RowExperts>,
+    bytes: usize,
+}
+
+impl<T> ForEachId<T> {
+    fn add(&mut self, values: Option<T>, extend: impl FnOnce(&mut T, T)) {
+        match (&mut *self, values) {
+            (known, None) => *known = ForEachId::None,
+            (ForEachId::Open, Some(values)) => *self = ForEachId::Known(values),
+            (ForEachId::Known(known), Some(values)) => extend(known, values),
+            (ForEachId::None, _) => {}
+        }
+    }
+
+    fn known(self) -> Option<T> {
+        match self {
+            ForEachId::Known(values) => Some(values),
+            ForEachId::Open | ForEachId::None => None,
+        }
+    }
+}
+
+impl KeptTraining {
+    /// Adds a row whose ids begin at this index.
+    fn add(&mut self, row: RowTraining, first_id: u64, ids: u64) {
+        let RowTraining { weight_spans, weight_version, sampling_mask, routed_experts } = row;
+        match (weight_spans, weight_version) {
+            (Some(all), _) => self.weight_versions = all,
+            (None, Some(version)) if ids > 0 => match self.weight_versions.last_mut() {
+                Some(last) if last.version == version && last.end == first_id => last.end += ids,
+                _ => self.weight_versions.push(WeightSpan { version, start: first_id, end: first_id + ids }),
+            },
+            (None, _) => {}
+        }
+        if let Some(experts) = routed_experts {
+            self.bytes += size_of_val(&*experts.experts);
+            self.routed_experts.push(RowExperts { first_id, experts });
+        }
+        if ids > 0 {
+            let mask = sampling_mask.filter(|mask| mask.lengths.len() as u64 == ids);
+            self.bytes += mask.as_ref().map_or(0, |mask| 4 * (mask.lengths.len() + 2 * mask.token_ids.len()));
+            self.sampling_mask.add(mask, |known, row| {
+                known.lengths.extend(row.lengths);
+                known.token_ids.extend(row.token_ids);
+                known.logprobs.extend(row.logprobs);
+            });
+        }
+    }
 }
 
 /// The component of a plugin.
@@ -74,13 +135,16 @@ impl LiveRequest {
             base: None,
             sink: None,
             facts: None,
+            record: None,
             rows: 0,
             last_unix_ns: 0,
             times: PackedNumbers::default(),
             tokens: PackedNumbers::default(),
             ids: PackedNumbers::default(),
+            kept_ids: 0,
             sent: None,
-            logprobs: Logprobs::Open,
+            logprobs: ForEachId::Open,
+            training: None,
             rows_absent: 0,
             verdicts: Vec::new(),
             verdict_bytes: 0,
@@ -94,14 +158,18 @@ impl LiveRequest {
         self.rows == 0
     }
 
-    /// Bytes of the rows, ids and verdicts.
+    /// Bytes of the prompt, rows, ids and verdicts.
     pub(super) fn bytes(&self) -> usize {
         let sent = self.sent.as_ref().map_or(0, PackedNumbers::bytes);
         let logprobs = match &self.logprobs {
-            Logprobs::Known(logprobs) => size_of_val(logprobs.as_slice()),
-            Logprobs::Open | Logprobs::None => 0,
+            ForEachId::Known(logprobs) => size_of_val(logprobs.as_slice()),
+            ForEachId::Open | ForEachId::None => 0,
         };
-        self.times.bytes() + self.tokens.bytes() + self.ids.bytes() + sent + logprobs + self.verdict_bytes
+        let training = self.training.as_ref().map_or(0, |training| training.bytes);
+        let prompt =
+            self.record.as_ref().and_then(|record| record.prompt_ids()).map_or(0, |ids| 4 * ids.len());
+        let rows = self.times.bytes() + self.tokens.bytes() + self.ids.bytes() + sent + logprobs;
+        rows + training + prompt + self.verdict_bytes
     }
 
     /// Counts the tokens of a row.
@@ -171,7 +239,9 @@ impl LiveRequest {
     }
 
     /// Keeps the content of the row that was kept last.
-    pub(super) fn keep_content(&mut self, content: &RowContent, sent: SentIds) {
+    pub(super) fn keep_content(&mut self, content: &mut RowContent, sent: SentIds) {
+        let first_id = self.kept_ids;
+        self.kept_ids += content.ids.len() as u64;
         let before_row = (self.sent.is_none() && !is_same(&sent, &content.ids)).then(|| self.ids.clone());
         self.sent = self.sent.take().or(before_row);
         content.ids.iter().for_each(|id| self.ids.push_signed(*id));
@@ -187,14 +257,20 @@ impl LiveRequest {
             ids.iter().for_each(|id| all.push_signed(*id));
         }
         self.rows_absent += u64::from(content.is_absent);
-        if content.ids.is_empty() {
-            return;
+        if let Some(row) = content.training.take() {
+            let training = self.training.get_or_insert_with(|| {
+                Box::new(KeptTraining {
+                    weight_versions: Vec::new(),
+                    sampling_mask: ForEachId::Open,
+                    routed_experts: Vec::new(),
+                    bytes: 0,
+                })
+            });
+            training.add(row, first_id, content.ids.len() as u64);
         }
-        match &mut self.logprobs {
-            known if content.logprobs.len() != content.ids.len() => *known = Logprobs::None,
-            Logprobs::Open => self.logprobs = Logprobs::Known(content.logprobs.clone()),
-            Logprobs::Known(logprobs) => logprobs.extend(&content.logprobs),
-            Logprobs::None => {}
+        if !content.ids.is_empty() {
+            let logprobs = (content.logprobs.len() == content.ids.len()).then(|| content.logprobs.clone());
+            self.logprobs.add(logprobs, |known, row| known.extend(row));
         }
     }
 
@@ -242,6 +318,8 @@ impl LiveRequest {
             last_frame: base.last_frame.max(info.last_frame),
             last_unix_ns: base.last_unix_ns.max(info.last_unix_ns),
             attributes: base.attributes.clone(),
+            record_frame: base.record_frame.max(info.record_frame),
+            record_unix_ns: base.record_unix_ns.max(info.record_unix_ns),
             ..info.clone()
         }
     }
@@ -265,13 +343,20 @@ impl LiveRequest {
             received_unix_ns: self.times().collect(),
             tokens: self.tokens.iter().map(|tokens| tokens as u32).collect(),
         };
-        let contents = (has_contents && info.erased.is_none()).then(|| Contents {
+        let is_erased = info.erased.is_some();
+        let record = self.record.map(|record| match is_erased {
+            true => Box::new(record.without_prompt_ids()),
+            false => record,
+        });
+        let contents = (has_contents && !is_erased).then(|| Contents {
             received: self.ids.iter_signed().collect(),
             sent: self.sent.as_ref().map(|sent| sent.iter_signed().collect()),
-            logprobs: match self.logprobs {
-                Logprobs::Known(logprobs) => Some(logprobs),
-                Logprobs::Open | Logprobs::None => None,
-            },
+            logprobs: self.logprobs.known(),
+            training: self.training.map(|training| Training {
+                weight_versions: training.weight_versions,
+                sampling_mask: training.sampling_mask.known(),
+                routed_experts: training.routed_experts,
+            }),
             rows_absent: self.rows_absent,
         });
         EndedRequest {
@@ -285,6 +370,7 @@ impl LiveRequest {
             gaps: self.gaps,
             ledger: self.ledger,
             facts: self.facts,
+            record,
             contents,
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use afterbay_journal::reader::{RequestInfo, RequestState};
 use afterbay_journal::{FrameNo, RequestNo, SWALLOWED, SegmentId, TokenGap, Verdict};
+use afterbay_wire::{RequestRecord, RoutedExperts, SamplingMask, WeightSpan};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::EndedBy;
@@ -55,6 +56,9 @@ pub struct EndedRequest {
     pub ledger: TokenLedger,
     /// The engine's facts about the request. `None` with [`FrameUse::None`], or if no frame of the request can be read.
     pub facts: Option<EngineFacts>,
+    /// What the scheduler was asked for. `None` with [`FrameUse::None`], or if the journal does not have the request's record. The
+    /// ids of the prompt are only there with [`FrameUse::Contents`], and not of an erased request.
+    pub record: Option<Box<RequestRecord>>,
     /// The token ids. `None` without [`FrameUse::Contents`], and for an erased request.
     pub contents: Option<Contents>,
 }
@@ -168,9 +172,32 @@ pub struct Contents {
     pub sent: Option<Vec<i64>>,
     /// The logarithm of the probability of each received id. `None` unless every row with ids has them.
     pub logprobs: Option<Vec<f32>>,
+    /// The fields for training. `None` without [`EndedReader::with_training`](super::EndedReader::with_training).
+    pub training: Option<Training>,
     /// Rows whose ids are not in `received`, although `rows` counts their tokens: the frame is not stored, cannot be read or
     /// cannot be decoded.
     pub rows_absent: u64,
+}
+
+/// The fields of a request that only training needs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Training {
+    /// The versions of the weights, in the order of the tokens. Empty if the engine says none.
+    pub weight_versions: Vec<WeightSpan>,
+    /// The candidates of each received id. `None` unless every row with ids has them.
+    pub sampling_mask: Option<SamplingMask>,
+    /// The experts as the engine sends them.
+    pub routed_experts: Vec<RowExperts>,
+}
+
+/// The experts that one row says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowExperts {
+    /// The index of the row's first id among the received ids.
+    pub first_id: u64,
+    /// The experts.
+    #[serde(flatten)]
+    pub experts: RoutedExperts,
 }
 
 /// A frame and what happened to it.

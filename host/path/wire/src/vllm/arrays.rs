@@ -169,7 +169,8 @@ pub(super) fn sampling_mask(outputs: &Outputs, value: &[u8]) -> Option<SamplingM
     let mut items = pack::items(body, 3);
     let (ids, offsets) = (Array::read(Some(outputs), items.next()?)?, items.next()?);
     let numbers = |array: &Array<'_>| ints(array.dtype(), array.data);
-    let to_u32 = |numbers: Vec<i64>| numbers.into_iter().map(u32::try_from).collect::<Result<Vec<_>, _>>().ok();
+    let to_u32 =
+        |numbers: Vec<i64>| numbers.into_iter().map(u32::try_from).collect::<Result<Vec<_>, _>>().ok();
     let token_ids = to_u32(numbers(&ids)?)?;
     let lengths = match Array::read(Some(outputs), offsets) {
         Some(offsets) => {
