@@ -5,7 +5,7 @@
 
 pub mod schema;
 
-mod columns;
+pub(crate) mod columns;
 
 pub mod tables;
 

@@ -15,6 +15,7 @@ pub mod archive;
 pub mod replicate;
 mod tap;
 pub mod traces;
+pub mod trajectories;
 pub mod usage;
 
 mod process;

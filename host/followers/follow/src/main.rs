@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use afterbay_events::log::{self, FlushAtEnd};
 use afterbay_follow::replicate::{Filter, Mirror, MirrorError, mirror};
-use afterbay_follow::{FollowError, LogOptions};
+use afterbay_follow::{FollowError, LogOptions, trajectories};
 use afterbay_journal_view::follower::CopyOfJournals;
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -59,6 +59,12 @@ enum Command {
         /// The directory, which is empty.
         dir: PathBuf,
     },
+    /// Writes the trajectories on standard input, one a line as JSON, into a Parquet file.
+    #[command(hide = true)]
+    Trajectories {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
 /// The format of log lines.
@@ -87,6 +93,13 @@ fn main() -> ExitCode {
             copy(&from, Filter { since_unix_ns, ..of_stream }, &dir);
             return ExitCode::SUCCESS;
         }
+        Command::Trajectories { file } => match trajectories::write(std::io::stdin().lock(), &file) {
+            Ok(_) => return ExitCode::SUCCESS,
+            Err(error) => {
+                log::print_line(&format!("afterbay-follow: {}: {error}", file.display()));
+                return ExitCode::FAILURE;
+            }
+        },
     };
     let options = LogOptions { filter: log, is_json: log_format.map(|format| format == Format::Json) };
     let Err(error) = afterbay_follow::run(&config, &options, child) else { return ExitCode::SUCCESS };

@@ -23,6 +23,7 @@ pub mod leg_view;
 pub mod follower;
 pub mod index;
 pub mod life;
+pub mod trajectory;
 pub mod usage;
 
 pub use time::{json_time, local_time};

@@ -1,7 +1,9 @@
-//! The `afterbay journal` commands: list, show, neighbours, follow, export, verify, replay, erase and pack; and `afterbay usage`.
+//! The `afterbay journal` commands: list, show, neighbours, follow, export, trajectories, timed traces, verify, replay, erase and pack; and
+//! `afterbay usage`.
 //! They work while `afterbay run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod ended_requests;
 mod erase;
 mod export;
 mod ls;
@@ -15,6 +17,8 @@ mod replay;
 mod show;
 mod source;
 mod tail;
+mod timed_trace;
+mod trajectories;
 mod usage;
 mod verify;
 
@@ -55,6 +59,8 @@ enum Command {
     Show(show::Args),
     Neighbours(neighbours::Args),
     Tail(tail::Args),
+    Trajectories(trajectories::Args),
+    TimedTrace(timed_trace::Args),
     Export(export::Args),
     Verify(verify::Args),
     Replay(replay::Args),
@@ -73,6 +79,8 @@ pub fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Result<Exi
         Command::Show(args) => show::run(args, load),
         Command::Neighbours(args) => neighbours::run(args, load),
         Command::Tail(args) => tail::run(args, load),
+        Command::Trajectories(args) => trajectories::run(args, load),
+        Command::TimedTrace(args) => timed_trace::run(&args, load),
         Command::Export(args) => export::run(args, load),
         Command::Verify(args) => verify::run(args, load),
         Command::Replay(args) => replay::run(args, load),

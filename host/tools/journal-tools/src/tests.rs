@@ -4,6 +4,7 @@ mod erase;
 mod ls;
 mod neighbours;
 mod pack;
+mod training;
 mod two_legs;
 mod usage;
 
@@ -20,7 +21,7 @@ use afterbay_journal_view::ending::{LegEnd, SCHEDULER, TokenizerHint};
 use afterbay_journal_view::request_end::RequestEnd;
 use afterbay_text::TokenBytes;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
-use afterbay_wire::{BatchKind, Layouts};
+use afterbay_wire::{BatchKind, Layouts, RequestRecord};
 use std::path::Path;
 
 const STREAM: &str = "decode";
@@ -49,6 +50,21 @@ impl Scene {
 
     fn request(&mut self, rid: &str) -> JournalRequest {
         self.writer.open(rid)
+    }
+
+    /// Opens a request at its record, which has these ids of the prompt.
+    fn asked(&mut self, record: RequestRecord, prompt_ids: &[u32]) -> JournalRequest {
+        self.now += NS;
+        let request = self.writer.open(&record.rid);
+        let prompt_tokens = record.prompt_tokens.or(Some(prompt_ids.len() as u64));
+        let frame = RequestRecord { prompt_tokens, ..record }.to_frame(prompt_ids);
+        let frame = self.writer.append(&frame, self.now).unwrap().frame;
+        self.writer.outcome(&Outcome {
+            requests: (&[request]).into(),
+            tokens: (&[0]).into(),
+            ..Outcome::new(frame, self.now, Passage::Barrier("request".into()))
+        });
+        request
     }
 
     /// Stores a row and its outcome.

@@ -1,25 +1,22 @@
 //! `afterbay usage`: sums of tokens from the records and the journal, compared with the scheduler's own counts.
 
 use crate::LoadConfig;
+use crate::ended_requests::{begin, each_ended};
 use crate::place::{Place, Selected, parse_time};
 use afterbay_config::Usage;
-use afterbay_journal::SegmentId;
-use afterbay_journal::reader::{RequestRecord, StreamReader};
+use afterbay_journal::reader::StreamReader;
 use afterbay_journal::storage::Disk;
-use afterbay_journal_view::ended::{EndedReader, EndedRequest, FrameUse};
+use afterbay_journal_view::ended::FrameUse;
 use afterbay_journal_view::usage::{Bucket, FIRST_TOKENS_MAX, Group, Numbers, Records, Sums, UsageRecord};
 use afterbay_journal_view::wording::counted;
 use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal::{self as screen, Table};
-use afterbay_wire::Layouts;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Records that are read at once.
-const RECORDS_AT_ONCE: usize = 2000;
 /// Most differences that a person gets; JSON has more.
 const DIFFERENCES_SHOWN: usize = 20;
 
@@ -192,9 +189,11 @@ impl Answer {
                 begin(&stream, &segments, since)?
             }
         };
-        each_ended(stream, &segments[begin..], &mut |ended| {
-            self.add(&UsageRecord::new(instance, ended));
-        })
+        each_ended(stream, &segments[begin..], FrameUse::Facts, &mut |ended| {
+            self.add(&UsageRecord::new(instance, &ended));
+            Ok(())
+        })?;
+        Ok(())
     }
 
     /// The time, Unix nanoseconds, since which the answer is complete. `None` if that is before its begin.
@@ -205,62 +204,6 @@ impl Answer {
     fn is_complete(&self) -> bool {
         self.complete_since().is_none() && self.damaged.is_empty()
     }
-}
-
-/// Gives each request of these segments that has ended.
-fn each_ended(
-    stream: StreamReader,
-    segments: &[SegmentId],
-    each: &mut dyn FnMut(&EndedRequest),
-) -> anyhow::Result<()> {
-    let layouts = Layouts::of_text(&stream.layout()?);
-    let mut reader = EndedReader::new(stream, FrameUse::Facts, &layouts);
-    for id in segments {
-        // Removed by retention meanwhile, or damaged.
-        if !reader.open(*id)? {
-            continue;
-        }
-        loop {
-            let has_more = reader.read(RECORDS_AT_ONCE)?;
-            reader.requests().for_each(|ended| each(&ended));
-            if !has_more {
-                break;
-            }
-        }
-        if Some(id) != segments.last() {
-            reader.finish_segment();
-            reader.requests().for_each(|ended| each(&ended));
-        }
-    }
-    Ok(())
-}
-
-/// The index of the segment to begin with: the one with the first rows of the requests that were live at this time.
-fn begin(stream: &StreamReader, segments: &[SegmentId], since: u64) -> anyhow::Result<usize> {
-    let mut at = None;
-    for id in segments.iter().rev() {
-        // 0 is unknown.
-        if stream.begun_unix_ns(*id)?.is_some_and(|begun| begun > 0 && begun < since) {
-            at = Some(*id);
-            break;
-        }
-    }
-    let Some(at) = at else { return Ok(0) };
-    let Some(mut segment) = stream.segment_requests(at)? else { return Ok(0) };
-    let mut first = at.first;
-    let mut is_list = true;
-    while is_list
-        && segment.read_records(1, &mut |record| match record {
-            RequestRecord::Carried(requests) => {
-                let frames = requests.iter().map(|(request, _)| request).filter(|request| request.rows > 0);
-                let frames = frames.map(|request| request.first_frame);
-                first = frames.chain([first]).min().unwrap_or_default();
-            }
-            RequestRecord::Frame(..) | RequestRecord::Outcome(_) => is_list = false,
-            _ => {}
-        })?
-    {}
-    Ok(segments.partition_point(|id| id.first <= first && *id <= at).saturating_sub(1))
 }
 
 impl Answer {

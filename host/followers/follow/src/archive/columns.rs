@@ -60,10 +60,17 @@ impl<R: 'static> Column<R> {
         about: &'static str,
         of: impl Fn(&R) -> bool + Send + 'static,
     ) -> Column<R> {
-        let values = move |rows: &[R]| {
-            Ok(Arc::new(BooleanArray::from(rows.iter().map(&of).collect::<Vec<_>>())) as ArrayRef)
-        };
-        Column::new(name, DataType::Boolean, about, values)
+        Column::maybe_flag(name, about, move |row| Some(of(row))).always()
+    }
+
+    pub(crate) fn maybe_flag(
+        name: &str,
+        about: &'static str,
+        of: impl Fn(&R) -> Option<bool> + Send + 'static,
+    ) -> Column<R> {
+        let values =
+            move |rows: &[R]| Ok(Arc::new(rows.iter().map(&of).collect::<BooleanArray>()) as ArrayRef);
+        Column::new(name, DataType::Boolean, about, values).or_null()
     }
 
     pub(crate) fn count(

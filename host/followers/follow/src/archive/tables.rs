@@ -270,21 +270,29 @@ const LONG_LISTS: [(&str, Encoding); 5] = [
 ];
 
 fn properties(table: Table) -> Result<WriterProperties, ParquetError> {
-    let metadata = [(SCHEMA_VERSION_KEY, SCHEMA_VERSION.to_string()), (TABLE_KEY, table.name().to_owned())];
+    let lists = if table == Table::Requests { &LONG_LISTS[..] } else { &[] };
+    file_properties(table.name(), lists)
+}
+
+/// The properties of the file of a table. `lists` are the columns with a value a token, each with the path of the structs that it is in.
+pub(crate) fn file_properties(
+    table: &str,
+    lists: &[(&str, Encoding)],
+) -> Result<WriterProperties, ParquetError> {
+    let metadata = [(SCHEMA_VERSION_KEY, SCHEMA_VERSION.to_string()), (TABLE_KEY, table.to_owned())];
     let metadata = metadata.into_iter().map(|(key, value)| KeyValue::new(key.to_owned(), value));
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
         .set_created_by(concat!("afterbay version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_key_value_metadata(Some(metadata.collect()));
-    if table == Table::Requests {
-        for (column, encoding) in LONG_LISTS {
-            let path = ColumnPath::from(vec![column.to_owned(), "list".to_owned(), "element".to_owned()]);
-            properties = properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_encoding(path.clone(), encoding)
-                .set_column_statistics_enabled(path, EnabledStatistics::None);
-        }
+    for (column, encoding) in lists {
+        let parts = column.split('.').chain(["list", "element"]).map(str::to_owned);
+        let path = ColumnPath::from(parts.collect::<Vec<_>>());
+        properties = properties
+            .set_column_dictionary_enabled(path.clone(), false)
+            .set_column_encoding(path.clone(), *encoding)
+            .set_column_statistics_enabled(path, EnabledStatistics::None);
     }
     Ok(properties.build())
 }

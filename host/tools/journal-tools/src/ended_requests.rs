@@ -1,0 +1,97 @@
+//! The requests of a stream that have ended, for commands that look at all of them.
+
+use crate::place::Selected;
+use afterbay_journal::SegmentId;
+use afterbay_journal::reader::{RequestRecord, StreamReader};
+use afterbay_journal_view::ended::{EndedReader, EndedRequest, FrameUse};
+use afterbay_journal_view::legs;
+use afterbay_wire::Layouts;
+
+/// Records that are read at once.
+const RECORDS_AT_ONCE: usize = 2000;
+
+/// Gives each request of these segments that has ended, with its [`Training`](afterbay_journal_view::ended::Training) if its contents
+/// are wanted. Returns the number of requests that have not ended.
+pub(crate) fn each_ended(
+    stream: StreamReader,
+    segments: &[SegmentId],
+    frames: FrameUse,
+    each: &mut dyn FnMut(EndedRequest) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    let layouts = Layouts::of_text(&stream.layout()?);
+    let mut reader = EndedReader::new(stream, frames, &layouts).with_training();
+    for id in segments {
+        // Removed by retention meanwhile, or damaged.
+        if !reader.open(*id)? {
+            continue;
+        }
+        while reader.read(RECORDS_AT_ONCE)? {
+            reader.requests().try_for_each(&mut *each)?;
+        }
+        reader.finish_segment();
+        reader.requests().try_for_each(&mut *each)?;
+    }
+    Ok(reader.live_requests())
+}
+
+/// Gives each request that has ended of the streams on which requests begin, or of the stream that --stream names, and that arrived in
+/// this time. Returns the number of requests that have not ended.
+pub(crate) fn each_arrived(
+    selected: &Selected,
+    (since, until): (Option<u64>, Option<u64>),
+    frames: FrameUse,
+    each: &mut dyn FnMut(EndedRequest) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    let wanted = since.unwrap_or(0)..until.unwrap_or(u64::MAX);
+    let mut live = 0;
+    for stream in &selected.streams {
+        // The second leg has the same requests.
+        if selected.streams.len() > 1 && !legs::after(stream, &selected.streams)?.is_empty() {
+            continue;
+        }
+        let stream = selected.journal.stream(stream.name())?;
+        let segments = stream.segments()?;
+        let begin = begin(&stream, &segments, since.unwrap_or(0))?;
+        live += each_ended(stream, &segments[begin..], frames, &mut |ended| match wanted
+            .contains(&arrived(&ended))
+        {
+            true => each(ended),
+            false => Ok(()),
+        })?;
+    }
+    Ok(live)
+}
+
+/// When the scheduler got a request, or else when its first row was received, in Unix nanoseconds.
+pub(crate) fn arrived(ended: &EndedRequest) -> u64 {
+    let said = ended.record.as_ref().and_then(|record| record.arrived_unix_ns);
+    said.unwrap_or(ended.info.first_unix_ns)
+}
+
+/// The index of the segment to begin with: the one with the first rows of the requests that were live at this time.
+pub(crate) fn begin(stream: &StreamReader, segments: &[SegmentId], since: u64) -> anyhow::Result<usize> {
+    let mut at = None;
+    for id in segments.iter().rev() {
+        // 0 is unknown.
+        if stream.begun_unix_ns(*id)?.is_some_and(|begun| begun > 0 && begun < since) {
+            at = Some(*id);
+            break;
+        }
+    }
+    let Some(at) = at else { return Ok(0) };
+    let Some(mut segment) = stream.segment_requests(at)? else { return Ok(0) };
+    let mut first = at.first;
+    let mut is_list = true;
+    while is_list
+        && segment.read_records(1, &mut |record| match record {
+            RequestRecord::Carried(requests) => {
+                let frames = requests.iter().map(|(request, _)| request).filter(|request| request.is_seen());
+                let frames = frames.map(|request| request.begins());
+                first = frames.chain([first]).min().unwrap_or_default();
+            }
+            RequestRecord::Frame(..) | RequestRecord::Outcome(_) => is_list = false,
+            _ => {}
+        })?
+    {}
+    Ok(segments.partition_point(|id| id.first <= first && *id <= at).saturating_sub(1))
+}
