@@ -25,6 +25,7 @@ const LISTED: &[(&str, &str)] = &[
     ("host/tools/afterbay/src/commands/launcher/connectors.rs", "the files of the connectors"),
     ("host/tools/afterbay/src/commands/sim/args.rs", "examples of commands"),
     ("host/tools/afterbay/src/main.rs", "the commands of the launchers"),
+    ("host/tools/journal-tools/src/timed_trace.rs", "the benchmarks that read a trace"),
     ("host/tools/sim/src/frames.rs", "which engine's steps are simulated"),
 ];
 

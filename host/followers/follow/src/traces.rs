@@ -24,6 +24,7 @@ use afterbay_journal::reader::{RequestInfo, SegmentRequests, StreamReader};
 use afterbay_journal::storage::Storage;
 use afterbay_journal::{Follower, ReadError, SegmentId};
 use afterbay_journal_view::content::{ContentReader, RequestFacts};
+use afterbay_wire::RequestRecord;
 use opentelemetry::trace::SpanContext;
 use opentelemetry_sdk::trace::SpanData;
 
@@ -120,7 +121,10 @@ impl Traces {
         let span = leg_span(&stream.name, info.number.0, info.first_unix_ns);
         let layouts = layouts(&stream.reader).ok();
         let facts = layouts.and_then(|layouts| facts(&ContentReader::new(&stream.reader, &layouts), leg));
-        let ended = EndedLeg { stream: &stream.name, leg, info, facts, parent: &parent, span };
+        let stored = leg.record.and_then(|place| stream.reader.frame(&place).ok());
+        let record = stored.filter(|_| info.erased.is_none());
+        let record = record.and_then(|stored| RequestRecord::read(&stored.bytes.into()).ok());
+        let ended = EndedLeg { stream: &stream.name, leg, info, facts, record, parent: &parent, span };
         let spans = spans(&ended);
         if stream.after.is_empty() {
             let (stream, begun_unix_ns) = (stream.name.clone(), info.first_unix_ns);

@@ -1,8 +1,8 @@
 //! Content of a request's rows, read from the stored frames.
 
-use afterbay_journal::Position;
 use afterbay_journal::reader::{JournalRow, RequestHistory, StreamCoverage, StreamReader};
-use afterbay_wire::{DecodedFrame, Layouts};
+use afterbay_journal::{FrameNo, Position};
+use afterbay_wire::{DecodedFrame, Layouts, RequestRecord};
 use std::cell::OnceCell;
 
 /// The received content of a row.
@@ -129,7 +129,7 @@ impl<'a> ContentReader<'a> {
 
     fn content(&self, row: &JournalRow) -> Result<Content, Absent> {
         let frame = row.position.as_ref().and_then(|position| self.stream.frame(position).ok());
-        let frame = frame.ok_or_else(|| self.absent(row))?;
+        let frame = frame.ok_or_else(|| self.absent(row.frame))?;
         if frame.is_release_marker() {
             // The marker itself has no content; the held rows that it releases have.
             return Ok(Content { ids: Vec::new(), text: None });
@@ -142,6 +142,19 @@ impl<'a> ContentReader<'a> {
         Ok(Content { ids, text: batch.text(row.row).map(str::to_owned) })
     }
 
+    /// The record of a request. `None`: no record of the request came before its first row.
+    pub fn record(&self, life: &RequestHistory) -> Option<Result<RequestRecord, Absent>> {
+        let frame = Some(life.request.record_frame).filter(|frame| frame.0 > 0)?;
+        if life.request.erased.is_some() {
+            return Some(Err(Absent::Erased));
+        }
+        let stored = life.record.as_ref().and_then(|position| self.stream.frame(position).ok());
+        Some(match stored {
+            Some(stored) => RequestRecord::read(&stored.bytes.into()).map_err(|_| Absent::NotDecoded),
+            None => Err(self.absent(frame)),
+        })
+    }
+
     /// The facts that a frame has about the request of one of its rows. `None` if the frame cannot be read.
     pub fn facts(&self, position: &Position, row: u32) -> Option<RequestFacts> {
         let frame = self.stream.frame(position).ok()?;
@@ -151,10 +164,10 @@ impl<'a> ContentReader<'a> {
         Some(RequestFacts { engine: batch.engine().word(), prompt_tokens: batch.prompt_tokens(row) })
     }
 
-    fn absent(&self, row: &JournalRow) -> Absent {
+    fn absent(&self, frame: FrameNo) -> Absent {
         // A stream that cannot be read has no coverage: nothing was removed, so the frame is unreadable.
         let coverage = self.coverage.get_or_init(|| self.stream.coverage().unwrap_or_default());
-        match row.frame {
+        match frame {
             frame if coverage.not_stored.contains(frame) => Absent::NotStored,
             frame if coverage.left_out.contains(frame) => Absent::LeftOut,
             frame if frame < coverage.first_frame => Absent::Removed,

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use afterbay_journal::reader::{RequestInfo, RequestRecord, SegmentRequests, StreamReader};
 use afterbay_journal::{FrameNo, Outcome, Position, ReadError, RequestNo, SegmentId, row_effects};
 use afterbay_wire::{self as wire, Decoder, Layouts};
+use bytes::Bytes;
 
 use frames::{FrameContents, RowContent};
 use live::{LiveRequest, OutcomeRow, PluginFacts};
@@ -483,10 +484,12 @@ impl Fold {
             Err(error @ ReadError::Io(_)) => return Err(error),
             Err(_) => return Ok(()),
         };
-        let Ok(record) = wire::RequestRecord::read(&frame.bytes.into()) else { return Ok(()) };
-        let has_ids = self.frames == FrameUse::Contents && self.bytes < self.stream_bytes_max;
+        let Ok(mut record) = wire::RequestRecord::read(&frame.bytes.into()) else { return Ok(()) };
+        if self.frames != FrameUse::Contents || self.bytes >= self.stream_bytes_max {
+            record.prompt_ids = Bytes::new();
+        }
         let before = live.bytes();
-        live.record = Some(Box::new(if has_ids { record } else { record.without_prompt_ids() }));
+        live.record = Some(Box::new(record));
         self.bytes = self.bytes + live.bytes() - before;
         Ok(())
     }

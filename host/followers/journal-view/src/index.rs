@@ -23,7 +23,7 @@ pub const TEXT_BYTES_MAX: usize = 64 << 20;
 /// Most requests of a page.
 pub const PAGE_MAX: usize = 1000;
 
-/// The place of a request in the order of the index: the time of its first row, the number of its stream, its own number.
+/// The place of a request in the order of the index: the time of its record or its first row, the number of its stream, its own number.
 type Key = (u64, u16, u64);
 
 /// The newest requests.
@@ -140,7 +140,7 @@ impl RequestIndex {
     /// Adds a request, or replaces its totals unless they come from an older segment. Returns false if the request is too old
     /// for the bounds.
     fn apply(&mut self, stream: u16, change: &RequestChange, is_older: bool) -> bool {
-        let key = (change.request.first_unix_ns, stream, change.request.number.0);
+        let key = (change.request.begins_unix_ns(), stream, change.request.number.0);
         let is_new = !self.requests.contains_key(&key);
         let indexed = self.requests.entry(key).or_default();
         self.text_bytes -= indexed.text_bytes();

@@ -44,6 +44,7 @@ pub fn totals(stream: &str, request: &RequestInfo) -> Value {
         "gaps": request.gaps,
         "first_frame": request.first_frame.0,
         "last_frame": request.last_frame.0,
+        "record_time": json_time(request.record_unix_ns),
         "first_time": json_time(request.first_unix_ns),
         "last_time": json_time(request.last_unix_ns),
         "finish_reason": (!request.finish.is_empty()).then_some(&request.finish),

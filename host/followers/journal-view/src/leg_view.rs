@@ -1,5 +1,6 @@
 //! A request on one stream: its rows with their content before and after each plugin, and its end.
 
+use crate::asked;
 use crate::content::{Absent, Content, ContentBounds, ContentReader};
 use crate::ending::LegEnd;
 use crate::time::json_time;
@@ -7,6 +8,7 @@ use crate::wording::{passage, verdict};
 use afterbay_journal::reader::{JournalRow, RequestHistory, RowDelivery};
 use afterbay_journal::{PluginAction, PluginComponent, StoredReplacement, Verdict};
 use afterbay_text::TokenBytes;
+use afterbay_wire::RequestRecord;
 use serde_json::{Value, json};
 
 /// Most rows after a held row in which its release is looked for.
@@ -18,6 +20,8 @@ pub struct LegView<'a> {
     pub stream: &'a str,
     /// Totals and rows.
     pub life: &'a RequestHistory,
+    /// The request's record, if the request came with one.
+    pub record: Option<Result<RequestRecord, Absent>>,
     /// The received content of each row.
     pub contents: Vec<Result<Content, Absent>>,
     /// The end of the request: who ended it, and how.
@@ -37,7 +41,19 @@ impl<'a> LegView<'a> {
         let contents = reader.contents(life, bounds);
         let rows_absent = || reader.rows_absent(life);
         let end = LegEnd::new(stream, sender, life, &contents, tokens.as_ref(), rows_absent);
-        LegView { stream, life, contents, end, tokens }
+        let record = reader.record(life);
+        LegView { stream, life, record, contents, end, tokens }
+    }
+
+    /// The request's record as JSON, with at most `ids_max` ids of the prompt; `null` without a record.
+    pub fn record_json(&self, ids_max: usize) -> Value {
+        self.record.as_ref().map(|record| asked::json(record, self.tokens.as_ref(), ids_max)).into()
+    }
+
+    /// The text of the prompt, if its ids and the tokenizer are known.
+    pub fn prompt(&self) -> Option<String> {
+        let ids: Vec<i64> = asked::ids(self.record.as_ref()?.as_ref().ok()?)?.collect();
+        asked::text(Some(&ids), self.tokens.as_ref())
     }
 
     /// The first rows as JSON, at most `rows_max`.

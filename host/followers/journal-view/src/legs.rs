@@ -230,7 +230,8 @@ pub fn requests(
 ) -> Result<Vec<Request<RequestInfo>>, ReadError> {
     // The state is that of the whole request, and a second leg may begin after `until`.
     let first = RequestFilter { state: None, ..filter.clone() };
-    let next = RequestFilter { until_unix_ns: None, ..first.clone() };
+    // The engine says its attributes on the first leg only.
+    let next = RequestFilter { until_unix_ns: None, attributes: Vec::new(), ..first.clone() };
     let mut known: Known<RequestInfo> = Vec::new();
     for stream in streams {
         let after = after(stream, streams)?;

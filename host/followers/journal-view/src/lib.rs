@@ -9,6 +9,7 @@ mod tests;
 mod time;
 pub mod wording;
 
+pub mod asked;
 pub mod content;
 pub mod ended;
 pub mod erase;

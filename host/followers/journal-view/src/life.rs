@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 pub const ROWS_MAX: usize = 10_000;
 /// Bytes of ids and texts of a leg after which rows have no content.
 pub const CONTENT_BYTES_MAX: usize = 4 << 20;
+/// Most ids of a leg's prompt.
+pub const PROMPT_IDS_MAX: usize = 32_768;
 /// Most stages of the timeline of a leg.
 pub const STAGES_MAX: usize = 10_000;
 /// Most frames that are read for the neighbours.
@@ -65,6 +67,7 @@ pub fn of_rid(streams: &[StreamReader], rid: &str, known: &dyn Streams) -> Resul
     }
     let shown = views.iter().map(|view| {
         let mut of_leg = json::totals(view.stream, &view.life.request);
+        of_leg["record"] = view.record_json(PROMPT_IDS_MAX);
         of_leg["rows_seen"] = view.rows(ROWS_MAX).into();
         of_leg
     });

@@ -83,7 +83,7 @@ impl SharedFrames {
 
     fn shared(&mut self, outcome: &Outcome<'_>) -> Option<SharedFrame> {
         let frame = outcome.frame.0;
-        if !outcome.requests.contains(&self.request) || self.seen.contains(&frame) {
+        if outcome.is_record() || !outcome.requests.contains(&self.request) || self.seen.contains(&frame) {
             return None;
         }
         remember(&mut self.seen, frame);

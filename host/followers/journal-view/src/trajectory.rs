@@ -33,7 +33,7 @@ pub struct Turn {
     pub lora: Option<String>,
     /// The attributes that the journal has.
     pub attributes: BTreeMap<String, String>,
-    /// When the scheduler got the request, in Unix nanoseconds.
+    /// Arrival of the request at the scheduler, in Unix nanoseconds.
     pub arrived_unix_ns: Option<u64>,
     /// Receipt of the first row, in Unix nanoseconds; 0 without a row.
     pub first_unix_ns: u64,
@@ -60,7 +60,7 @@ pub struct Turn {
     pub routed_experts: Vec<RowExperts>,
     /// How tokens were chosen.
     pub sampling: Option<Sampling>,
-    /// What the answer had to match.
+    /// The grammar that the answer had to match.
     pub grammar: Option<Grammar>,
     /// The engine's finish reason.
     pub finish_reason: Option<String>,
@@ -72,7 +72,7 @@ pub struct Turn {
     pub actions: Vec<TurnAction>,
     /// Rows that are not in the journal any more, or past a bound on memory. Their ids are not in `ids`.
     pub rows_missing: u64,
-    /// What the journal does not have of the request, in words. Empty: it has everything.
+    /// The parts of the request that the journal does not have, in words. Empty: it has everything.
     pub missing: Vec<String>,
     /// Whether the prompt begins with the ids of the turn before. `None` for the first turn, and if ids are missing.
     pub prefix: Option<Prefix>,
@@ -210,7 +210,7 @@ impl Turn {
     }
 }
 
-/// What the journal does not have of a request, in words.
+/// The parts of a request that the journal does not have, in words.
 fn missing(ended: &EndedRequest) -> Vec<String> {
     let mut missing = Vec::new();
     if ended.info.erased.is_some() {

@@ -25,8 +25,8 @@ export class RequestView {
     this.message = h("p", { class: "empty", role: "status" }, "Reading the journal…");
     this.body = h("div", { hidden: true });
     this.parts = parts();
-    const { facts, end, timeline, texts, legs, others } = this.parts;
-    this.body.append(...[facts, end, timeline, texts, legs, others].map((part) => part.node));
+    const { facts, end, asked, timeline, texts, legs, others } = this.parts;
+    this.body.append(...[facts, end, asked, timeline, texts, legs, others].map((part) => part.node));
     this.node = h(
       "div",
       null,
@@ -78,6 +78,7 @@ export class RequestView {
     setBadge(this.state, ...(STATES[life.state] ?? ["warn", String(life.state)]));
     paintFacts(parts.facts.list, life);
     paintEnd(parts.end, life);
+    paintAsked(parts.asked, life);
     paintTimeline(parts.timeline, life);
     parts.texts.node.hidden = !paintTexts(parts.texts, life);
     this.paintRows();
@@ -114,12 +115,14 @@ export class RequestView {
 function parts() {
   const facts = h("dl", { class: "facts" });
   const end = h("div", { class: "notice end" });
+  const asked = { list: h("dl", { class: "facts" }), prompt: h("pre") };
   const timeline = table("Timeline of the request", LANE_HEADS, { hidden: false });
   const scale = h("p", { class: "dim" });
   const texts = h("div", { class: "pair" });
   return {
     facts: { node: facts, list: facts },
     end: { node: end },
+    asked: { node: h("section", { class: "panel" }, h("h3", null, "Asked for"), asked.list, asked.prompt), ...asked },
     timeline: { node: h("section", { class: "panel" }, timeline.node, scale), body: timeline.body, scale },
     texts: { node: h("section", { class: "panel" }, texts), pair: texts },
     legs: { node: h("div") },
@@ -153,6 +156,23 @@ function paintEnd({ node }, life) {
   if (life.truncated) notes.push("This page does not show all rows or contents of this request: afterbay journal show prints all.");
   keyed(node, notes, (text) => text, (text) => h("p", null, text));
   node.hidden = notes.length === 0;
+}
+
+// What the scheduler was asked for, by the request's record on its first leg.
+function paintAsked({ node, list, prompt }, life) {
+  const record = life.legs.map((leg) => leg.record).find((it) => it);
+  node.hidden = !record;
+  if (!record) return;
+  const { rid, arrived, arrived_unix_ns, prompt: text, prompt_ids: ids, prompt_tokens: tokens, ...others } = record;
+  const word = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  const words = (value) => (value && typeof value === "object" && !Array.isArray(value) ? Object.entries(value).map(([name, one]) => `${name} ${word(one)}`).join(", ") : word(value));
+  const each = Object.entries(others).map(([name, value]) => [name.replaceAll("_", " "), words(value)]);
+  if (arrived) each.unshift(["arrived", clock(arrived)], ["first row", life.rows ? `+${seconds(between(arrived, life.first_time))}` : NONE]);
+  if (tokens !== undefined) each.push(["prompt", plural(tokens, "token")]);
+  keyed(list, each, ([label]) => label, ([label]) => h("div", null, h("dt", null, label), h("dd")), (item, [, value]) => setText(item.children[1], value));
+  const more = ids && ids.length < tokens ? ` … ${count(tokens - ids.length)} more` : "";
+  setText(prompt, (text ?? (ids ? ids.join(" ") : "")) + more);
+  prompt.hidden = !prompt.textContent;
 }
 
 // The lanes of the timeline: one for each stage, and for each plugin or sink of a stage.

@@ -154,6 +154,11 @@ impl RequestInfo {
         if self.record_frame.0 == 0 { self.first_frame } else { self.record_frame.min(self.first_frame) }
     }
 
+    /// The time of that frame, unix nanoseconds. It is the same for as long as the request is known.
+    pub fn begins_unix_ns(&self) -> u64 {
+        if self.record_unix_ns == 0 { self.first_unix_ns } else { self.record_unix_ns }
+    }
+
     /// Whether the journal has a row of the request, or its record.
     pub fn is_seen(&self) -> bool {
         self.rows > 0 || self.record_frame.0 > 0

@@ -272,7 +272,7 @@ impl Batch {
 
     /// The engine's rows, if the row exists.
     #[inline]
-    fn at(&self, row: u32) -> Option<&dyn EngineBatch> {
+    pub(crate) fn at(&self, row: u32) -> Option<&dyn EngineBatch> {
         (row < self.rows).then(|| self.of_engine())
     }
 
@@ -560,21 +560,6 @@ impl Batch {
     /// The version of the weights that made the request's last token. Some engines say it in a request's last row only.
     pub fn weight_version(&self, row: u32) -> Option<&str> {
         self.at(row)?.weight_version(row)
-    }
-
-    /// The versions of the weights of all the request's tokens so far. Only of an engine that says them, in a request's last row.
-    pub fn weight_spans(&self, row: u32) -> Option<Vec<WeightSpan>> {
-        self.at(row)?.weight_spans(row)
-    }
-
-    /// The tokens that each new token of a row was sampled from, if the request asked for them.
-    pub fn sampling_mask(&self, row: u32) -> Option<SamplingMask> {
-        self.at(row)?.sampling_mask(row)
-    }
-
-    /// The experts that tokens were routed to, if the request asked for them.
-    pub fn routed_experts(&self, row: u32) -> Option<RoutedExperts> {
-        self.at(row)?.routed_experts(row)
     }
 
     /// Time from the request's entry into the engine's queue to its first token, in nanoseconds, by the engine's clock. Only in a

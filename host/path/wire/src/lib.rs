@@ -47,6 +47,7 @@ mod json_values;
 mod layouts;
 mod request;
 mod training;
+mod training_fields;
 
 pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::Engine;

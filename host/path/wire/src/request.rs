@@ -244,12 +244,6 @@ impl RequestRecord {
         Ok(RequestRecord { prompt_ids: ids, ..read })
     }
 
-    /// The record without the ids of the prompt.
-    #[must_use]
-    pub fn without_prompt_ids(self) -> RequestRecord {
-        RequestRecord { prompt_ids: Bytes::new(), ..self }
-    }
-
     /// The ids of the prompt; `None` if the record does not have them.
     pub fn prompt_ids(&self) -> Option<impl ExactSizeIterator<Item = u32> + Clone + '_> {
         let ids =

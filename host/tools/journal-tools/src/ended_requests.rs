@@ -62,7 +62,7 @@ pub(crate) fn each_arrived(
     Ok(live)
 }
 
-/// When the scheduler got a request, or else when its first row was received, in Unix nanoseconds.
+/// The arrival of a request at its scheduler, or else the receipt of its first row, in Unix nanoseconds.
 pub(crate) fn arrived(ended: &EndedRequest) -> u64 {
     let said = ended.record.as_ref().and_then(|record| record.arrived_unix_ns);
     said.unwrap_or(ended.info.first_unix_ns)

@@ -5,10 +5,10 @@ use crate::place::{Place, parse_time};
 use afterbay_journal::Outcome;
 use afterbay_journal::reader::{ReadFrom, StoredFrame, StreamReader};
 use afterbay_journal::stored_rid;
-use afterbay_journal_view::json_time;
 use afterbay_journal_view::wording::passage;
+use afterbay_journal_view::{asked, json_time};
 use afterbay_terminal as screen;
-use afterbay_wire::{Batch, DecodedFrame, Decoder, Layouts, Wrapped};
+use afterbay_wire::{Barrier, BarrierKind, Batch, DecodedFrame, Decoder, Layouts, Wrapped};
 use anyhow::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
-    /// Only this request's rows (with --raw: the whole frames that hold them)
+    /// Only this request's record and rows (with --raw: the whole frames that hold them)
     #[arg(long, value_name = "RID")]
     rid: Option<String>,
     /// From this time on (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
@@ -63,8 +63,8 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
                         .filter(|row| batch.rid_of(*row).is_some_and(|it| stored_rid(it) == rid.as_str()))
                         .collect::<Vec<u32>>(),
                 ),
-                (Some(_), DecodedFrame::Barrier(_)) => return Ok(()),
-                (None, _) => None,
+                (Some(_), DecodedFrame::Barrier(barrier)) if !is_record(barrier) => return Ok(()),
+                (Some(_), DecodedFrame::Barrier(_)) | (None, _) => None,
             };
             if rows.as_ref().is_some_and(Vec::is_empty) {
                 return Ok(());
@@ -85,6 +85,10 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn is_record(barrier: &Barrier) -> bool {
+    matches!(barrier.kind, BarrierKind::Request { record: Ok(_) })
+}
+
 /// Passes each frame of the selected time to `take`. With a rid, only frames with a row of it, which the index names.
 fn each(
     stream: &StreamReader,
@@ -96,8 +100,9 @@ fn each(
         |at: u64| args.since.is_none_or(|since| at >= since) && args.until.is_none_or(|until| at < until);
     if let Some(rid) = rid {
         for life in stream.lives(rid)? {
+            let record = life.record.iter().filter(|_| wanted(life.request.record_unix_ns));
             let rows = life.rows.iter().filter(|row| wanted(row.received_unix_ns));
-            for position in rows.filter_map(|row| row.position.as_ref()) {
+            for position in record.chain(rows.filter_map(|row| row.position.as_ref())) {
                 take(&stream.frame(position)?, None)?;
             }
         }
@@ -133,7 +138,12 @@ fn json(
             line["wire"] = batch.wire().to_string().into();
             line["message"] = Batch::to_json(taken.as_ref().unwrap_or(batch), Wrapped::Open);
         }
-        DecodedFrame::Barrier(barrier) => line["barrier"] = barrier.kind.to_string().into(),
+        DecodedFrame::Barrier(barrier) => {
+            line["barrier"] = barrier.kind.to_string().into();
+            if let BarrierKind::Request { record: Ok(record) } = &barrier.kind {
+                line["request"] = asked::json(&Ok((**record).clone()), None, usize::MAX);
+            }
+        }
     }
     line
 }

@@ -38,6 +38,18 @@ pub(crate) struct Args {
     /// Only requests whose first row is before this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     until: Option<u64>,
+    /// Only requests of this model: the attribute `model`
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Only requests with this LoRA adapter
+    #[arg(long, value_name = "NAME")]
+    lora: Option<String>,
+    /// Only requests of this session of the engine
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Only requests of this tenant: the attribute `tenant`
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
     /// Only the last N requests [default: 1000 in a table, all with --json]
     #[arg(long, value_name = "N")]
     last: Option<usize>,
@@ -57,7 +69,11 @@ enum StateArg {
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
+    let attributes =
+        [("model", args.model), ("lora", args.lora), ("session", args.session), ("tenant", args.tenant)];
+    let given = |(name, value): (&str, Option<String>)| Some((name.to_owned(), value?));
     let filter = RequestFilter {
+        attributes: attributes.into_iter().filter_map(given).collect(),
         rid_prefix: args.rid,
         state: args.state.map(|state| match state {
             StateArg::Live => RequestState::Live,

@@ -9,7 +9,7 @@ use afterbay_journal::{EraseRows, Excerpt, FORMAT_VERSION, RewrittenFrame, write
 use afterbay_journal_view::json_time;
 use afterbay_journal_view::wording::counted;
 use afterbay_terminal::{self as screen, Busy};
-use afterbay_wire::{DecodedFrame, Decoder, Layouts};
+use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Layouts};
 use anyhow::{bail, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -133,6 +133,7 @@ impl EraseRows for PackedFrames {
                     return Err(format!("row {row} has a rid that is no text"));
                 }
             }
+            DecodedFrame::Barrier(Barrier { kind: BarrierKind::Request { record: Ok(_) }, .. }) => {}
             DecodedFrame::Barrier(barrier) => return Err(barrier.kind.to_string()),
         }
         let erased = self.decoder.erase(frame, is_erased).map_err(|error| error.to_string())?;

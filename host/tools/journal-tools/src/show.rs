@@ -8,6 +8,7 @@ use afterbay_journal::reader::{
     Erasure, JournalRow, RequestFilter, RequestHistory, RequestInfo, RowDelivery, StreamReader,
 };
 use afterbay_journal::{Passage, PluginAction, PluginComponent, StoredReplacement, Verdict, stored_rid};
+use afterbay_journal_view::asked;
 use afterbay_journal_view::content::{ContentBounds, ContentReader};
 use afterbay_journal_view::ending::{DETOKENIZER, LegEnd, SCHEDULER, TokenizerHint};
 use afterbay_journal_view::json::{state, whole};
@@ -26,11 +27,15 @@ use std::process::ExitCode;
 
 /// Most characters of a row's text in a table; JSON has all.
 const CHARS_SHOWN: usize = 32;
+/// Most characters of a prompt in a table; JSON has all.
+const PROMPT_CHARS_SHOWN: usize = 2000;
 /// The index of the text's column.
 const TEXT_AT: usize = 5;
 
-/// Show each row of a request, and who ended the request
+/// Show what a request asked for, each row of it, and who ended it
 ///
+/// Above the rows: the parameters of the request and its prompt, as text if the tokenizer is known, if the connector sends the records of
+/// requests.
 /// For each row: the time, the ids, the verdicts of plugins, the time until the row was sent, and the readers that took the row,
 /// each with the time that it then needed. Below the rows: who ended the request, what the reader got, and what the scheduler
 /// sent afterwards. If several requests used the rid, each is shown. The
@@ -50,8 +55,11 @@ pub(crate) struct Args {
     /// the configuration names for a sink of the stream
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Print one JSON object for each request: the fields of `ls --json`, each row in `rows_seen`, first stream first, and the
-    /// end in `ended`
+    /// Print all ids of the prompt, not its text
+    #[arg(long)]
+    ids: bool,
+    /// Print one JSON object for each request: the fields of `ls --json`, what the scheduler was asked for and the prompt in
+    /// `record`, each row in `rows_seen`, first stream first, and the end in `ended`
     #[arg(long)]
     json: bool,
 }
@@ -79,13 +87,14 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         let mut shown = Vec::new();
         for Leg { stream, of, .. } in &request.0 {
             let Some(reader) = readers.iter().find(|reader| reader.name() == stream) else { continue };
-            let tokens = if of.request.ended_early { tokenizers.of(stream)? } else { None };
+            let has_ids = of.request.ended_early || of.record.is_some() && !args.ids;
+            let tokens = if has_ids { tokenizers.of(stream)? } else { None };
             let sender = if followers.contains(stream) { DETOKENIZER } else { SCHEDULER };
             shown.push(LegView::read(reader, (stream, of), sender, tokens, ContentBounds::NONE));
         }
         match args.json {
             true => screen::say_json(&json(request, &shown)),
-            false => print(request, &shown)?,
+            false => print(request, &shown, args.ids)?,
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -161,6 +170,7 @@ impl Tokenizers<'_> {
 /// The fields of `ls --json`, each row, and the end of the request.
 fn json(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> serde_json::Value {
     let mut whole = whole(request);
+    whole["record"] = shown.iter().map(|leg| leg.record_json(usize::MAX)).find(|it| !it.is_null()).into();
     whole["rows_seen"] = shown.iter().flat_map(|leg| leg.rows(usize::MAX)).collect();
     whole["ended"] = RequestEnd::of(&ends(request, shown)).map(|end| end.json(TokenizerHint::Option)).into();
     whole
@@ -173,12 +183,12 @@ fn ends<'v, 'a>(request: &Request<RequestHistory>, shown: &'v [LegView<'a>]) -> 
     shown.iter().filter(is_last).map(|leg| &leg.end).collect()
 }
 
-fn print(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> std::io::Result<()> {
+fn print(request: &Request<RequestHistory>, shown: &[LegView<'_>], all_ids: bool) -> std::io::Result<()> {
     // Times of all legs are since the first row of the first leg.
     let begun = request.first().of.rows.first().map_or(0, |row| row.received_unix_ns);
     headline(request);
     for leg in shown {
-        print_leg(leg, begun)?;
+        print_leg(leg, begun, all_ids)?;
         screen::say("");
     }
     if let Some(end) = RequestEnd::of(&ends(request, shown)) {
@@ -224,7 +234,7 @@ pub(crate) fn erased_line(erased: &Erasure) -> String {
     format!("erased {} by {}", local_time(erased.unix_ns), erased.by)
 }
 
-fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
+fn print_leg(leg: &LegView<'_>, begun: u64, all_ids: bool) -> std::io::Result<()> {
     let LegView { stream, life, contents, end, .. } = leg;
     let request = &life.request;
     let line = format!(
@@ -243,6 +253,7 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
         let line = format!("attributes: {}", attributes.collect::<Vec<_>>().join(", "));
         screen::say_wrapped(&line, 2);
     }
+    print_record(leg, all_ids);
     let plugins = life.plugins();
     if !plugins.is_empty() {
         let line = format!("plugins: {}", plugins.into_iter().map(component).collect::<Vec<_>>().join(", "));
@@ -298,6 +309,43 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
         table.row(line);
     }
     table.print()
+}
+
+/// Prints what the scheduler was asked for.
+fn print_record(leg: &LegView<'_>, all_ids: bool) {
+    let request = &leg.life.request;
+    let record = match &leg.record {
+        Some(Ok(record)) => record,
+        Some(Err(why)) => {
+            return screen::say(screen::faint(format!("the request's record: {}", why.words())));
+        }
+        None => return,
+    };
+    let arrived = record.arrived_unix_ns.unwrap_or(request.record_unix_ns);
+    let tokens = record
+        .prompt_tokens
+        .map_or_else(String::new, |tokens| format!(" with a prompt of {}", counted(tokens, "token")));
+    let first = match request.rows {
+        0 => ", no row yet".to_owned(),
+        _ => format!(", the first row {}", later(request.first_unix_ns, arrived)),
+    };
+    screen::say_wrapped(format!("arrived {}{tokens}{first}", local_time(arrived)), 2);
+    for (name, value) in asked::fields(record) {
+        screen::say_wrapped(format!("{name}: {value}"), 2);
+    }
+    let prompt = if all_ids { None } else { leg.prompt() };
+    let line = match (prompt, asked::ids(record)) {
+        (Some(text), _) => {
+            let more = if text.chars().nth(PROMPT_CHARS_SHOWN).is_some() { " …" } else { "" };
+            format!("prompt: {:?}{more}", text.chars().take(PROMPT_CHARS_SHOWN).collect::<String>())
+        }
+        (None, Some(ids)) if all_ids => {
+            format!("prompt ids: {}", ids.map(|id| id.to_string()).collect::<Vec<_>>().join(" "))
+        }
+        (None, Some(ids)) => format!("prompt ids: {}", short(&ids.collect::<Vec<_>>())),
+        (None, None) => return,
+    };
+    screen::say_wrapped(line, 2);
 }
 
 /// A component as `NAME VERSION (sha256 DIGITS)`, with 12 digits.

@@ -137,6 +137,7 @@ fn print(out: &mut Output, stream: &Followed, outcome: &Outcome<'_>, args: &Args
             continue;
         }
         let mut parts: Vec<String> = Vec::new();
+        parts.extend(outcome.is_record().then(|| screen::faint("request".to_owned())));
         for by_plugin in actions.chunk_by(|one, next| one.plugin == next.plugin) {
             let verdicts: Vec<&str> = by_plugin.iter().map(|action| verdict(action.verdict)).collect();
             let part = format!("{}: {}", by_plugin[0].plugin, verdicts.join(", "));

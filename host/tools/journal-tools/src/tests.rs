@@ -1,5 +1,6 @@
 //! The end of a request in every way that one can end, and the answers for a rid that is not found, on small journals.
 
+mod asked;
 mod erase;
 mod ls;
 mod neighbours;
@@ -55,9 +56,10 @@ impl Scene {
     /// Opens a request at its record, which has these ids of the prompt.
     fn asked(&mut self, record: RequestRecord, prompt_ids: &[u32]) -> JournalRequest {
         self.now += NS;
-        let request = self.writer.open(&record.rid);
-        let prompt_tokens = record.prompt_tokens.or(Some(prompt_ids.len() as u64));
-        let frame = RequestRecord { prompt_tokens, ..record }.to_frame(prompt_ids);
+        let request = self.writer.open_with(&record.rid, &record.attributes());
+        // A record without ids may say how many there are.
+        let record = if record.prompt_tokens.is_some() { record } else { record.with_prompt(prompt_ids) };
+        let frame = record.to_frame();
         let frame = self.writer.append(&frame, self.now).unwrap().frame;
         self.writer.outcome(&Outcome {
             requests: (&[request]).into(),

@@ -28,8 +28,8 @@ const EXIT_INCOMPLETE: u8 = 2;
 /// Reads the records of usage, and the journal for what is not recorded, also while `afterbay run` writes both: the requests whose last
 /// row is in the given time and that have ended. A request on two streams counts on the first, with the scheduler's own tokens. FIRST
 /// TOKEN is the time from the scheduler's queue to the first token, as the scheduler says it: the quantiles 0.5 and 0.95 of the
-/// requests. Of each request, the tokens received are compared with the count in the scheduler's last row; a difference is named, and
-/// the exit code is 1. Requests without such a count are counted by reason. If records and journal do not reach back to --since, the
+/// requests. Of each request, the tokens received are compared with the count in the scheduler's last row, and the
+/// ids of the prompt in the request's record with the scheduler's count of its tokens. A difference is named, and the exit code is 1. Requests without such a count are counted by reason. If records and journal do not reach back to --since, the
 /// time since which the answer is complete is named, and the exit code is 2.
 #[derive(clap::Args)]
 #[command(
@@ -70,7 +70,8 @@ pub fn usage(args: UsageArgs, load: LoadConfig) -> anyhow::Result<ExitCode> {
         true => screen::say_json(&answer.json()),
         false => answer.print()?,
     }
-    Ok(match (answer.sums.reconciliation.different, answer.is_complete()) {
+    let of = &answer.sums.reconciliation;
+    Ok(match (of.different + of.prompts_different, answer.is_complete()) {
         (1.., _) => ExitCode::FAILURE,
         (0, false) => ExitCode::from(EXIT_INCOMPLETE),
         (0, true) => ExitCode::SUCCESS,
@@ -323,6 +324,23 @@ fn compared(sums: &Sums, total: &Group) -> Vec<String> {
         lines.push(format!(
             "{requests}: not in PROMPT and CACHED, the scheduler's rows have no count of the prompt"
         ));
+    }
+    if of.prompts_equal > 0 {
+        let line = format!(
+            "{}: the scheduler counted as many tokens of the prompt as the request's record has ids",
+            counted(of.prompts_equal, "request")
+        );
+        lines.push(if of.prompts_different == 0 { screen::good(line) } else { line });
+    }
+    for it in of.prompt_differences.iter().take(DIFFERENCES_SHOWN) {
+        lines.push(screen::bad(format!(
+            "{} request {} {:?}: the prompt has {}, the scheduler counted {}",
+            it.stream,
+            it.request,
+            it.rid,
+            counted(it.prompt_ids, "id"),
+            it.prompt_tokens
+        )));
     }
     if sums.is_past_quantiles() {
         lines.push(format!(

@@ -108,7 +108,7 @@ fn common<R: 'static>(facts: &StreamFacts) -> [Column<R>; 2] {
 /// The table of requests.
 pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
     type Of = Column<EndedRequest>;
-    let columns: [Of; 38] = [
+    let columns: [Of; 44] = [
         Of::count(
             "number",
             "Number of the request in its stream. `instance`, `stream` and `number` are the key of the row.",
@@ -130,9 +130,15 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
             "The versions of the engine whose frames have this layout. Null for pickles.",
             |it| it.facts.as_ref()?.versions.as_deref().map(Into::into),
         ),
-        Of::maybe_text("model", "The attribute `model`.", |it| {
-            let model = it.info.attributes.iter().find(|(name, _)| name == MODEL);
-            model.map(|(_, model)| model.into())
+        Of::maybe_text("model", "The attribute `model`, or else the model of the request's record.", |it| {
+            let model = it.info.attributes.iter().find(|(name, _)| name == MODEL).map(|(_, model)| model);
+            model.or_else(|| it.record.as_ref()?.model.as_ref()).map(Into::into)
+        }),
+        Of::maybe_text("lora", "The LoRA adapter, by the request's record.", |it| {
+            it.record.as_ref()?.lora.as_deref().map(Into::into)
+        }),
+        Of::maybe_text("session", "The engine's session, by the request's record.", |it| {
+            it.record.as_ref()?.session.as_deref().map(Into::into)
         }),
         Of::maybe_text("sink", "The sink that got the last row.", |it| it.sink.as_deref().map(Into::into)),
         Of::map("attributes", "The attributes that the journal has, such as `tenant`.", |it| {
@@ -167,12 +173,27 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
             "Whether the request was erased before it was archived. It has no ids then.",
             |it| it.info.erased.is_some(),
         ),
+        Of::time("arrived_at", "When the scheduler got the request, by its record.", |it| {
+            it.record.as_ref().and_then(|record| record.arrived_unix_ns).unwrap_or_default()
+        }),
+        Of::maybe_count("arrived_unix_ns", "The same in Unix nanoseconds.", |it| {
+            it.record.as_ref()?.arrived_unix_ns
+        }),
+        Of::maybe_text(
+            "request",
+            "The request's record as JSON: sampling parameters, grammar and the rest of what the scheduler was asked for. Null \
+             without a record.",
+            |it| serde_json::to_string(it.record.as_deref()?).ok().map(Into::into),
+        ),
         Of::time("first_at", "Receipt of the first row.", |it| it.info.first_unix_ns),
         Of::time("last_at", "Receipt of the last row.", |it| it.info.last_unix_ns),
         Of::count("first_unix_ns", "Receipt of the first row in Unix nanoseconds; 0 without a row.", |it| {
             it.info.first_unix_ns
         }),
-        Of::maybe_count("prompt_tokens", "Tokens of the prompt.", |it| it.facts.as_ref()?.prompt_tokens),
+        Of::maybe_count("prompt_tokens", "Tokens of the prompt.", |it| {
+            let counted = it.facts.as_ref().and_then(|facts| facts.prompt_tokens);
+            counted.or_else(|| it.record.as_ref()?.prompt_tokens)
+        }),
         Of::maybe_count("cached_tokens", "Tokens of the prompt that the engine took from its cache.", |it| {
             it.facts.as_ref()?.cached_tokens
         }),
@@ -239,6 +260,11 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
             "row_delta_ns",
             "Receipt of each row in nanoseconds after the row before; 0 for the first.",
             |it| deltas(&it.rows.received_unix_ns).into(),
+        ),
+        Of::maybe_list::<Int64Type>(
+            "prompt_ids",
+            "Token ids of the prompt, by the request's record. Null without a record with ids.",
+            |it| Some(it.record.as_ref()?.prompt_ids()?.map(i64::from).collect::<Vec<_>>().into()),
         ),
         Of::maybe_list::<Int64Type>(
             "ids",

@@ -167,7 +167,8 @@ impl TableFiles {
 fn bytes_of(request: &EndedRequest) -> usize {
     let ids =
         request.contents.as_ref().map_or(0, |it| it.received.len() + it.sent.as_ref().map_or(0, Vec::len));
-    12 * request.rows.tokens.len() + 8 * ids + 96 * request.verdicts.len() + request.info.rid.len()
+    let prompt = request.record.as_ref().and_then(|record| record.prompt_ids()).map_or(0, |ids| ids.len());
+    12 * request.rows.tokens.len() + 8 * (ids + prompt) + 96 * request.verdicts.len() + request.info.rid.len()
 }
 
 /// The bytes of a file without rows.
@@ -261,9 +262,10 @@ impl<R> TableFile<R> {
 
 /// The columns of lists with a value a token or a row, and their encodings: no dictionary and no statistics help there. Token ids
 /// need 22 % less so than with plain numbers. Times repeat between the requests of a batch, so that zstd finds them if they are plain.
-const LONG_LISTS: [(&str, Encoding); 5] = [
+const LONG_LISTS: [(&str, Encoding); 6] = [
     ("row_tokens", Encoding::PLAIN),
     ("row_delta_ns", Encoding::PLAIN),
+    ("prompt_ids", Encoding::DELTA_BINARY_PACKED),
     ("ids", Encoding::DELTA_BINARY_PACKED),
     ("ids_sent", Encoding::DELTA_BINARY_PACKED),
     ("logprobs", Encoding::PLAIN),

@@ -40,6 +40,8 @@ pub(crate) struct Leg {
     pub(crate) plugins: Vec<PluginPart>,
     /// The action that ended the request for its reader before the sender did.
     pub(crate) early: Option<PluginAction<'static>>,
+    /// The place of the request's record.
+    pub(crate) record: Option<Position>,
     /// The places of the first and the last row that were read.
     pub(crate) places: Option<[(Position, u32); 2]>,
     /// Frames, verdicts, waits and parts past the bounds.
@@ -156,6 +158,7 @@ impl Leg {
             sinks: Vec::new(),
             plugins: Vec::new(),
             early: None,
+            record: None,
             places: None,
             left_out: 0,
         }

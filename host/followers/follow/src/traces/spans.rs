@@ -1,7 +1,8 @@
 //! The spans of one leg.
 //!
 //! ```text
-//! text_completion STREAM        the leg, from its first row to the last known time
+//! text_completion STREAM        the leg, from the request's record or its first row to the last known time
+//! ├─ first row                   from the record until the first row: the engine's queue and the prefill
 //! ├─ sink NAME                  the rows that went to a sink
 //! │  ├─ queue                   from the receipt of the rows until they were sent
 //! │  └─ read                    from there until the reader had taken them
@@ -17,6 +18,7 @@ use afterbay_journal::Verdict;
 use afterbay_journal::reader::RequestInfo;
 use afterbay_journal_view::content::RequestFacts;
 use afterbay_journal_view::ending::EndedBy;
+use afterbay_wire::RequestRecord;
 use opentelemetry::trace::{Event, SpanId, SpanKind, Status};
 use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
@@ -27,7 +29,7 @@ use crate::traces::leg::{FRAMES_MAX, HOLDS_MAX, Hold, Leg, PARTS_MAX, PluginPart
 /// The most spans of one leg. The last ones are left out, so those of plugins and of further sinks.
 pub(crate) const SPANS_MAX: usize = 96;
 // A request with one sink and all plugins has room for each of them.
-const _: () = assert!(SPANS_MAX > 2 + 2 * FRAMES_MAX + HOLDS_MAX + PARTS_MAX);
+const _: () = assert!(SPANS_MAX > 3 + 2 * FRAMES_MAX + HOLDS_MAX + PARTS_MAX);
 
 /// The name of the operation, one of those that OpenTelemetry's conventions for generative AI define. The output of an engine
 /// does not say which API its client used.
@@ -40,6 +42,8 @@ pub(crate) struct EndedLeg<'a> {
     pub(crate) info: &'a RequestInfo,
     /// The facts in its frames, if one can be read.
     pub(crate) facts: Option<RequestFacts>,
+    /// The request's record, if the journal has it.
+    pub(crate) record: Option<RequestRecord>,
     pub(crate) parent: &'a Parent,
     /// The id of the leg's first span.
     pub(crate) span: SpanId,
@@ -51,7 +55,7 @@ pub(crate) fn spans(ended: &EndedLeg<'_>) -> Vec<SpanData> {
     let scope = InstrumentationScope::builder("afterbay").with_version(env!("CARGO_PKG_VERSION")).build();
     let mut out = Spans { parent: ended.parent, scope, spans: Vec::new(), left_out: leg.left_out };
     let name = format!("{OPERATION} {stream}");
-    let (from, to) = (info.first_unix_ns, leg.end_unix_ns(info));
+    let (from, to) = (info.begins_unix_ns(), leg.end_unix_ns(info));
     let parent = (ended.parent.span, ended.parent.is_remote);
     out.add(ended.span, parent, name, (from, to), Vec::new());
     let mut index = 0;
@@ -59,6 +63,10 @@ pub(crate) fn spans(ended: &EndedLeg<'_>) -> Vec<SpanData> {
         index += 1;
         child_span(ended.span, index)
     };
+    if info.record_unix_ns > 0 && info.rows > 0 {
+        let wait = vec![KeyValue::new("afterbay.wait.cause", "engine")];
+        out.add(next(), (ended.span, false), "first row".to_owned(), (from, info.first_unix_ns), wait);
+    }
     for part in &leg.sinks {
         let span = next();
         if out.sink(span, ended.span, part) {
@@ -193,7 +201,7 @@ impl Spans<'_> {
 }
 
 fn attributes(ended: &EndedLeg<'_>, left_out: u64) -> Vec<KeyValue> {
-    let EndedLeg { stream, leg, info, facts, .. } = ended;
+    let EndedLeg { stream, leg, info, facts, record, .. } = ended;
     let by = EndedBy::of(leg.early.as_ref(), info);
     let mut out = vec![
         KeyValue::new("gen_ai.operation.name", OPERATION),
@@ -212,6 +220,9 @@ fn attributes(ended: &EndedLeg<'_>, left_out: u64) -> Vec<KeyValue> {
         out.push(KeyValue::new("gen_ai.provider.name", *engine));
         out.extend(prompt_tokens.map(|tokens| KeyValue::new("gen_ai.usage.input_tokens", int(tokens))));
     }
+    if let Some(record) = record {
+        out.extend(asked(record));
+    }
     if let Some(reason) = finish_reason(leg, info) {
         let reasons = Array::String(vec![StringValue::from(reason)]);
         out.push(KeyValue::new("gen_ai.response.finish_reasons", Value::Array(reasons)));
@@ -222,6 +233,26 @@ fn attributes(ended: &EndedLeg<'_>, left_out: u64) -> Vec<KeyValue> {
         out.push(KeyValue::new("afterbay.left_out", int(left_out)));
     }
     out
+}
+
+/// The parameters of the request, by the names of OpenTelemetry's conventions for generative AI.
+fn asked(record: &RequestRecord) -> impl Iterator<Item = KeyValue> {
+    let sampling = record.sampling.clone().unwrap_or_default();
+    let number = |name, value: Option<f64>| Some(KeyValue::new(name, value?));
+    let count = |name, value: Option<u64>| Some(KeyValue::new(name, int(value?)));
+    let text = |name, value: &Option<String>| Some(KeyValue::new(name, value.clone()?));
+    [
+        text("gen_ai.request.model", &record.model),
+        text("gen_ai.conversation.id", &record.session),
+        number("gen_ai.request.temperature", sampling.temperature),
+        number("gen_ai.request.top_p", sampling.top_p),
+        number("gen_ai.request.frequency_penalty", sampling.frequency_penalty),
+        number("gen_ai.request.presence_penalty", sampling.presence_penalty),
+        count("gen_ai.request.max_tokens", sampling.max_tokens),
+        sampling.seed.map(|seed| KeyValue::new("gen_ai.request.seed", seed)),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The finish reason that the reader got; the sender's if nobody ended the request before. `None` if no record says it.

@@ -97,7 +97,7 @@ impl TracedStream {
                         Some(leg) => leg.segment = self.segment,
                         // Its earlier rows are not known.
                         None => {
-                            let begun = Some(info.first_unix_ns);
+                            let begun = (info.rows > 0).then_some(info.first_unix_ns);
                             self.open(info.number.0, &info.rid, begun, &info.attributes, select);
                         }
                     }
@@ -153,6 +153,10 @@ impl TracedStream {
         let place = self.places.remove(&outcome.frame.0);
         for (row, request) in outcome.requests.iter().enumerate() {
             let Some(leg) = self.live.get_mut(&request.0) else { continue };
+            if outcome.is_record() {
+                leg.record = place;
+                continue;
+            }
             let row = row as u32;
             leg.row(outcome, row);
             if let Some(place) = place.map(|place| (place, row)) {

@@ -1,5 +1,7 @@
 //! Requests of small journals, exported to a collector in this process.
 
+mod record;
+
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;

@@ -14,6 +14,7 @@ use super::types::{
 };
 use super::{DROPS_MAX, GAPS_MAX};
 use afterbay_wire::{RequestRecord, SamplingMask, WeightSpan};
+use bytes::Bytes;
 
 /// A request that has not ended.
 pub(super) struct LiveRequest {
@@ -344,10 +345,10 @@ impl LiveRequest {
             tokens: self.tokens.iter().map(|tokens| tokens as u32).collect(),
         };
         let is_erased = info.erased.is_some();
-        let record = self.record.map(|record| match is_erased {
-            true => Box::new(record.without_prompt_ids()),
-            false => record,
-        });
+        let mut record = self.record;
+        if let Some(record) = record.as_mut().filter(|_| is_erased) {
+            record.prompt_ids = Bytes::new();
+        }
         let contents = (has_contents && !is_erased).then(|| Contents {
             received: self.ids.iter_signed().collect(),
             sent: self.sent.as_ref().map(|sent| sent.iter_signed().collect()),

@@ -56,7 +56,7 @@ pub struct EndedRequest {
     pub ledger: TokenLedger,
     /// The engine's facts about the request. `None` with [`FrameUse::None`], or if no frame of the request can be read.
     pub facts: Option<EngineFacts>,
-    /// What the scheduler was asked for. `None` with [`FrameUse::None`], or if the journal does not have the request's record. The
+    /// The record of the request. `None` with [`FrameUse::None`], or if the journal does not have it. The
     /// ids of the prompt are only there with [`FrameUse::Contents`], and not of an erased request.
     pub record: Option<Box<RequestRecord>>,
     /// The token ids. `None` without [`FrameUse::Contents`], and for an erased request.

@@ -34,6 +34,10 @@ pub struct UsageRecord {
     pub engine: Option<String>,
     /// Tokens of the prompt, as the scheduler counted them. `None` if no frame says it.
     pub prompt_tokens: Option<u64>,
+    /// Ids of the prompt in the request's record, if the prompt is text alone: the scheduler should count as many. `None` without a
+    /// record.
+    #[serde(default)]
+    pub prompt_ids: Option<u64>,
     /// Tokens of the prompt that the scheduler took from its cache. `None` if no frame says it.
     pub cached_tokens: Option<u64>,
     /// Nanoseconds from the scheduler's queue to the first token, by the scheduler's clock. `None` if the scheduler does not say.
@@ -77,7 +81,7 @@ impl UsageRecord {
         let (info, ledger) = (&ended.info, &ended.ledger);
         let mut attributes: BTreeMap<String, String> = info.attributes.iter().cloned().collect();
         let (tenant, model) = (attributes.remove(TENANT), attributes.remove(MODEL));
-        let facts = ended.facts.as_ref();
+        let (facts, record) = (ended.facts.as_ref(), ended.record.as_deref());
         let by = ended.ended_by();
         UsageRecord {
             key: format!("{instance}/{}/{}", ended.stream, info.number),
@@ -86,10 +90,12 @@ impl UsageRecord {
             request: info.number.0,
             rid: info.rid.clone(),
             tenant,
-            model,
+            model: model.or_else(|| record?.model.clone()),
             attributes,
             engine: facts.map(|facts| facts.engine.to_owned()),
             prompt_tokens: facts.and_then(|facts| facts.prompt_tokens),
+            prompt_ids: record
+                .and_then(|record| record.prompt_tokens.filter(|_| record.multimodal.is_empty())),
             cached_tokens: facts.and_then(|facts| facts.cached_tokens),
             first_token_ns: facts.and_then(|facts| facts.first_token_ns),
             completion_tokens: info.completion_tokens,

@@ -151,6 +151,21 @@ pub struct Difference {
     pub completion_tokens: u64,
 }
 
+/// A request of which the scheduler counted another number of tokens of the prompt than its record has ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PromptDifference {
+    /// Name of the stream.
+    pub stream: String,
+    /// Number of the request.
+    pub request: u64,
+    /// Rid of the request.
+    pub rid: String,
+    /// Ids of the prompt in the record.
+    pub prompt_ids: u64,
+    /// Tokens that the scheduler counted.
+    pub prompt_tokens: u64,
+}
+
 /// The reason why a request cannot be compared with a count of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -184,6 +199,12 @@ pub struct Reconciliation {
     pub different: u64,
     /// Those requests, at most 1,000.
     pub differences: Vec<Difference>,
+    /// Requests of which the scheduler counted as many tokens of the prompt as the record has ids.
+    pub prompts_equal: u64,
+    /// Requests of which it counted another number.
+    pub prompts_different: u64,
+    /// Those requests, at most 1,000.
+    pub prompt_differences: Vec<PromptDifference>,
     /// Requests that cannot be compared, by reason.
     pub uncounted: BTreeMap<Uncounted, u64>,
 }
@@ -259,6 +280,24 @@ impl Sums {
 
 impl Reconciliation {
     fn add(&mut self, record: &UsageRecord) {
+        match record.prompt_tokens.zip(record.prompt_ids) {
+            Some((counted, ids)) if counted == ids => self.prompts_equal += 1,
+            Some((prompt_tokens, prompt_ids)) => {
+                self.prompts_different += 1;
+                if self.prompt_differences.len() < DIFFERENCES_MAX {
+                    let (stream, rid) = (record.stream.clone(), record.rid.clone());
+                    let request = record.request;
+                    self.prompt_differences.push(PromptDifference {
+                        stream,
+                        request,
+                        rid,
+                        prompt_ids,
+                        prompt_tokens,
+                    });
+                }
+            }
+            None => {}
+        }
         match record.completion_tokens {
             Some(counted) if counted == record.tokens_received => self.equal += 1,
             Some(counted) => {
@@ -365,8 +404,19 @@ mod tests {
         sums.add(&record(None, 5, Some(5)));
         sums.add(&record(None, 5, Some(6)));
         sums.add(&record(None, 5, None));
-        let Reconciliation { equal, different, differences, uncounted } = sums.reconciliation;
+        let Reconciliation { equal, different, differences, uncounted, .. } = sums.reconciliation;
         assert_eq!((equal, different, uncounted), (1, 1, BTreeMap::from([(Uncounted::NoLastRow, 1)])));
         assert_eq!((differences[0].tokens_received, differences[0].completion_tokens), (5, 6));
+    }
+
+    #[test]
+    fn a_prompt_of_which_the_scheduler_counts_other_tokens_than_the_record_has_ids_is_named() {
+        let mut sums = Sums::new(vec![Bucket::Stream]);
+        for prompt_ids in [Some(10), Some(9), None] {
+            sums.add(&UsageRecord { prompt_ids, ..record(None, 5, Some(5)) });
+        }
+        let of = &sums.reconciliation;
+        assert_eq!((of.prompts_equal, of.prompts_different), (1, 1));
+        assert_eq!((of.prompt_differences[0].prompt_ids, of.prompt_differences[0].prompt_tokens), (9, 10));
     }
 }

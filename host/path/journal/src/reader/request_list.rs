@@ -98,6 +98,7 @@ impl RequestFilter {
     pub fn takes(&self, info: &RequestInfo) -> bool {
         self.rid_prefix.as_ref().is_none_or(|prefix| info.rid.starts_with(prefix))
             && self.rids.as_ref().is_none_or(|rids| rids.contains(&info.rid))
+            && self.attributes.iter().all(|attribute| info.attributes.contains(attribute))
             && self.state.is_none_or(|state| info.state == state)
             && self.since_unix_ns.is_none_or(|since| info.last_unix_ns >= since)
             && self.until_unix_ns.is_none_or(|until| info.first_unix_ns < until)

@@ -32,6 +32,8 @@ pub struct RequestFilter {
     pub until_unix_ns: Option<u64>,
     /// The rid is one of these.
     pub rids: Option<HashSet<String>>,
+    /// The request has these attributes, each a name and a value.
+    pub attributes: Vec<(String, String)>,
     /// The request is open, or its end is in a segment with a row at or after this time, unix nanoseconds. Earlier segments are
     /// not read.
     pub ended_since_unix_ns: Option<u64>,

@@ -118,7 +118,7 @@ impl EngineBatch for Outputs {
         sampling_mask(self, self.cell(row.first(), NEW_SAMPLING_MASK)?)
     }
 
-    /// Of the row's tokens.
+    /// The experts of the row's tokens.
     fn routed_experts(&self, row: u32) -> Option<RoutedExperts> {
         let row = self.rows.get(row as usize).filter(|row| !row.is_plain)?;
         let array = Array::read(Some(self), self.cell(row.first(), ROUTED)?)?;

@@ -11,7 +11,7 @@ use afterbay_journal::{
 };
 use afterbay_journal_view::ended::FrameUse;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{BatchKind, Layouts};
+use afterbay_wire::{BatchKind, Layouts, RequestRecord, Sampling};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
@@ -227,6 +227,64 @@ fn every_request_is_one_row_with_its_values() {
         let batches = files.iter().filter(|file| file.table == Table::Batches).map(|file| file.rows);
         assert_eq!(batches.sum::<u64>(), scene.frames);
     }
+}
+
+#[test]
+fn a_request_with_a_record_has_its_prompt_and_what_it_asked_for() {
+    let mut scene = Scene::filled(SynthWire::Msgpack);
+    let record = RequestRecord {
+        rid: "asked".into(),
+        arrived_unix_ns: Some(scene.now),
+        session: Some("s-1".into()),
+        sampling: Some(Sampling { max_tokens: Some(64), ..Sampling::default() }),
+        ..RequestRecord::default()
+    };
+    let record = record.with_prompt(&[5, 6, 7]);
+    let request = scene.writer.open("asked");
+    let append = |scene: &mut Scene, bytes: &[u8], passage, finished: &[RowFinish<'static>]| {
+        scene.now += MS;
+        let frame = scene.writer.append(bytes, scene.now).unwrap().frame;
+        scene.writer.outcome(&Outcome {
+            requests: (&[request]).into(),
+            tokens: vec![u32::from(!finished.is_empty())].into(),
+            finished: finished.to_vec().into(),
+            ..Outcome::new(frame, scene.now, passage)
+        });
+    };
+    append(&mut scene, &record.to_frame(), Passage::Barrier("request".into()), &[]);
+    let row = SynthRow {
+        rid: "asked".into(),
+        ids: vec![9],
+        completion_tokens: 1,
+        prompt_tokens: 3,
+        ..SynthRow::default()
+    };
+    let frame = SynthBatch { rows: vec![row] }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
+    let finish = RowFinish { row: 0, reason: "stop".into(), completion_tokens: Some(1) };
+    append(&mut scene, &frame, Passage::Unchanged, &[finish]);
+    scene.writer.close(request);
+    scene.writer.flush().unwrap();
+    let (files, _) = scene.archive();
+    let batches = files.iter().filter(|file| file.table == Table::Requests).flat_map(|file| read(&file.path));
+    let mut found = 0;
+    for batch in batches {
+        let column = |name: &str| batch.column_by_name(name).unwrap();
+        let texts = |name: &str| column(name).as_string::<i32>().clone();
+        for row in (0..batch.num_rows()).filter(|row| texts("rid").value(*row) == "asked") {
+            found += 1;
+            let list = |name: &str| {
+                column(name).as_list::<i32>().value(row).as_primitive::<Int64Type>().values().to_vec()
+            };
+            assert_eq!((list("prompt_ids"), list("ids")), (vec![5, 6, 7], vec![9]));
+            let int = |name: &str| column(name).as_primitive::<Int64Type>().value(row);
+            assert_eq!((int("rows"), int("prompt_tokens")), (1, 3));
+            assert_eq!(int("arrived_unix_ns") as u64, scene.now - 2 * MS);
+            assert_eq!(texts("session").value(row), "s-1");
+            let asked: Value = serde_json::from_str(texts("request").value(row)).unwrap();
+            assert_eq!(asked["sampling"]["max_tokens"], 64);
+        }
+    }
+    assert_eq!(found, 1);
 }
 
 #[test]
