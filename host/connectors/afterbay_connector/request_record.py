@@ -61,6 +61,11 @@ def encode(rid: Any, prompt_ids: Optional[Sequence[int]], prompt_tokens: Optiona
     return b"%b\n%b" % (line, ids) if line else None
 
 
+def end(rid: str) -> bytes:
+    """Return the message that a request with a record has ended and has no further row."""
+    return _json({"afterbay": "end", "rid": rid})
+
+
 def given(source: Any, fields: Sequence[Tuple[str, str, Tuple[Any, ...]]]) -> Dict[str, Any]:
     """Return the attributes of `source` with other values than the defaults. `fields` are (NAME, ATTRIBUTE, DEFAULTS)."""
     found = {}

@@ -1,4 +1,4 @@
-"""Sends the record of each request to Afterbay, before the request's first row.
+"""Sends the record of each request to Afterbay, before the request's first row, and the end of a request without a last row.
 
 This module runs in the scheduler's process, and finds the fields of a record in this SGLang's messages. A turn of a session has the prompt
 that the model sees: the earlier turns and the new ids. It must not know sockets (`ingress`).
@@ -117,7 +117,23 @@ def _constant(scheduler: Any) -> Dict[str, Any]:
         rank = facts.dp_rank if facts.dp_size > 1 else None
         constant = {"model": facts.get("served_model_name") or facts.get("model_path"), "data_parallel_rank": rank}
         setattr(scheduler, _CONSTANT, constant)
+        _send_ends(scheduler)
     return constant
+
+
+def _send_ends(scheduler: Any) -> None:
+    """Tell Afterbay of the requests that the scheduler ends in its queue: their AbortReq goes to the tokenizer, past Afterbay."""
+    sender = getattr(getattr(scheduler, "ipc_channels", scheduler), "send_to_tokenizer", None)
+    original = getattr(sender, "send_output", None)
+    if original is None:
+        return
+
+    def send_output(output: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(output).__name__ == "AbortReq" and output.rid:
+            output_sender(scheduler).socket.send(request_record.end(output.rid))
+        return original(output, *args, **kwargs)
+
+    sender.send_output = send_output
 
 
 def _session(request: Any) -> Optional[str]:

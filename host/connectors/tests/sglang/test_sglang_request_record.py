@@ -97,6 +97,19 @@ def test_a_turn_of_an_unknown_session_has_its_own_ids():
     assert [ids for _, ids in socket.sent] == [[1, 70_000]]
 
 
+def test_the_end_of_a_request_without_a_last_row_is_sent_before_the_tokenizer_gets_it():
+    sent, told = [], []
+    socket = types.SimpleNamespace(send=sent.append)
+    one = scheduler(socket, send_to_tokenizer=types.SimpleNamespace(send_output=lambda output, receiver=None: told.append((len(sent), output.rid, receiver))))
+    for _ in range(2):
+        request_record.announce(lambda scheduler, request: None, one, request())
+    sent.clear()
+    abort, other = type("AbortReq", (), {"rid": "r"})(), types.SimpleNamespace(rid="load")
+    one.send_to_tokenizer.send_output(abort, "request")
+    one.send_to_tokenizer.send_output(other)
+    assert (sent, told) == ([b'{"afterbay":"end","rid":"r"}'], [(1, "r", "request"), (1, "load", None)])
+
+
 def test_requests_of_the_installed_version_are_recorded_with_their_parameters(real_sglang, on_path):
     code = """
 import json, types

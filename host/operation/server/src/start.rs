@@ -257,7 +257,9 @@ fn setup(
 fn connector(known: KnownLayouts) -> ConnectorMessages {
     Box::new(move |message| match &message.kind {
         BarrierKind::Introduction { introduction } => known.receive(introduction.as_deref(), message.bytes()),
-        BarrierKind::Request { record: Err(error) } => known.refuse(error.to_string()),
+        BarrierKind::Request { record: Err(error) } | BarrierKind::End { rid: Err(error) } => {
+            known.refuse(error.to_string());
+        }
         _ => {}
     })
 }

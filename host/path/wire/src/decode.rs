@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::frame::{Barrier, BarrierKind, DecodedFrame};
 use crate::introduction::{Introduction, is_introduction};
 use crate::layouts::Layouts;
-use crate::request::{RequestRecord, is_record};
+use crate::request::{RequestRecord, is_end, is_record, read_end};
 use crate::sglang;
 use crate::smg;
 use crate::vllm;
@@ -21,7 +21,7 @@ pub struct Decoder {
 
 /// Whether the frame is a message of the engine's connector, which no reader gets.
 pub fn is_of_connector(frame: &[u8]) -> bool {
-    is_introduction(frame) || is_record(frame)
+    is_introduction(frame) || is_record(frame) || is_end(frame)
 }
 
 /// Decodes one frame. A stream uses a [`Decoder`] instead.
@@ -63,6 +63,10 @@ impl Decoder {
         }
         if is_record(&frame) {
             let kind = BarrierKind::Request { record: RequestRecord::read(&frame).map(Box::new) };
+            return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
+        }
+        if is_end(&frame) {
+            let kind = BarrierKind::End { rid: read_end(&frame) };
             return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
         }
         match self.layouts.engine.unwrap_or_else(|| engine_of(&frame)) {

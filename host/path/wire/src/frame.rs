@@ -60,6 +60,11 @@ pub enum BarrierKind {
         /// The record of the request, or the reason why it cannot be used.
         record: Result<Box<RequestRecord>, RequestRecordError>,
     },
+    /// The engine's connector says that a request has ended without a last row. No reader gets the message.
+    End {
+        /// The request's rid, or the reason why it cannot be read.
+        rid: Result<String, RequestRecordError>,
+    },
     /// A batch with no rows. vLLM sends statistics and the names of ended requests so.
     Idle {
         /// The message.
@@ -80,6 +85,8 @@ impl fmt::Display for BarrierKind {
             BarrierKind::Introduction { introduction: Err(error) } => write!(f, "{error}"),
             BarrierKind::Request { record: Ok(record) } => write!(f, "{record}"),
             BarrierKind::Request { record: Err(error) } => write!(f, "{error}"),
+            BarrierKind::End { rid: Ok(rid) } => write!(f, "end of request {rid:?}"),
+            BarrierKind::End { rid: Err(error) } => write!(f, "{error}"),
             BarrierKind::Idle { kind } => write!(f, "idle {kind}"),
             BarrierKind::NotUnderstood { error } => write!(f, "{error}"),
         }
@@ -98,7 +105,11 @@ impl Barrier {
 
     /// Whether the frame is a message of the engine's connector, which no reader gets.
     pub fn is_of_connector(&self) -> bool {
-        matches!(self.kind, BarrierKind::Introduction { .. } | BarrierKind::Request { .. })
+        let kind = &self.kind;
+        matches!(
+            kind,
+            BarrierKind::Introduction { .. } | BarrierKind::Request { .. } | BarrierKind::End { .. }
+        )
     }
 
     /// The frame.
@@ -118,9 +129,13 @@ impl Barrier {
         self.columns.as_deref().filter(|_| self.hides_rows())
     }
 
-    /// The requests that vLLM's engine says have ended, as [`Batch::finished_requests`].
+    /// The requests that the engine says have ended: vLLM's as [`Batch::finished_requests`], SGLang's by its connector.
     pub fn finished_requests(&self) -> impl Iterator<Item = &str> {
-        self.columns.iter().flat_map(|batch| batch.finished_requests())
+        let ended = match &self.kind {
+            BarrierKind::End { rid: Ok(rid) } => Some(rid.as_str()),
+            _ => None,
+        };
+        self.columns.iter().flat_map(|batch| batch.finished_requests()).chain(ended)
     }
 
     /// Whether frames with rows may overtake the frame, and the frame them: it is of vLLM, and says nothing but statistics.

@@ -16,6 +16,9 @@ use crate::bounds::{MAX_PROMPT_BYTES, MAX_REQUEST_BYTES, MAX_RID_BYTES};
 /// The beginning of every such message.
 const HEAD: &[u8] = br#"{"afterbay":"request""#;
 
+/// The beginning of the message that a request has ended.
+const END_HEAD: &[u8] = br#"{"afterbay":"end""#;
+
 /// What a scheduler was asked for. Fields that the engine did not say are `None` or empty.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
@@ -199,6 +202,16 @@ pub enum RequestRecordError {
         /// The tokens.
         tokens: u64,
     },
+}
+
+/// Whether the frame says that a request has ended: the scheduler has told the front end, and no row follows.
+pub(crate) fn is_end(frame: &[u8]) -> bool {
+    frame.starts_with(END_HEAD)
+}
+
+/// The rid of the request that has ended.
+pub(crate) fn read_end(frame: &Bytes) -> Result<String, RequestRecordError> {
+    RequestRecord::read(frame).map(|end| end.rid)
 }
 
 /// Whether the frame is the record of a request.

@@ -137,7 +137,8 @@ impl Checker {
                 match &barrier.kind {
                     BarrierKind::Control { .. }
                     | BarrierKind::Introduction { .. }
-                    | BarrierKind::Request { .. } => self.record.controls += 1,
+                    | BarrierKind::Request { .. }
+                    | BarrierKind::End { .. } => self.record.controls += 1,
                     BarrierKind::Idle { .. } => self.record.idle += 1,
                     BarrierKind::NotUnderstood { error } => {
                         self.faults.not_understood += 1;

@@ -60,6 +60,26 @@ fn a_request_without_a_row_outlives_a_restart_and_is_given_up_as_others() {
 }
 
 #[test]
+fn a_request_that_its_engine_ends_in_the_queue_is_closed_as_aborted() {
+    let mut stream = Stream::new();
+    announce(&mut stream, &record("a"));
+    announce(&mut stream, &record("b"));
+    for rid in ["a", "unknown"] {
+        let decoded = stream.receive(format!("{{\"afterbay\":\"end\",\"rid\":\"{rid}\"}}").into());
+        let (ledger, held, records) = stream.all();
+        let Err(settled) = ledger.account(decoded, records) else { panic!("an end has no rows") };
+        assert!(matches!(settled.into_parts().1.content, afterbay_batch::Content::Nothing));
+        assert_eq!(ledger.close_departed(held, records), if rid == "a" { vec![1] } else { vec![] });
+    }
+    assert_eq!((stream.ledger().live(), stream.counters().requests_finished.get()), (1, 1));
+    stream.restart(true);
+    assert_eq!(stream.ledger().live(), 1);
+    let journal = JournalReader::open(stream.dir.path()).unwrap();
+    let [a] = &journal.stream("s").unwrap().lives("a").unwrap()[..] else { panic!("one request") };
+    assert_eq!((a.request.state, &*a.request.finish), (RequestState::Finished, "abort"));
+}
+
+#[test]
 fn the_journal_has_the_frame_of_the_record_beside_the_rows() {
     let mut stream = Stream::new();
     announce(&mut stream, &record("a"));

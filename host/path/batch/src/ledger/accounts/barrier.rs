@@ -17,9 +17,10 @@ impl Ledger {
         let (barrier, persisted) = (decoded.barrier(), decoded.persisted());
         let text = barrier.kind.to_string();
         let (label, passage) = match &barrier.kind {
-            BarrierKind::Control { .. } | BarrierKind::Introduction { .. } | BarrierKind::Request { .. } => {
-                (BarrierLabel::Control, Passage::Barrier((&text).into()))
-            }
+            BarrierKind::Control { .. }
+            | BarrierKind::Introduction { .. }
+            | BarrierKind::Request { .. }
+            | BarrierKind::End { .. } => (BarrierLabel::Control, Passage::Barrier((&text).into())),
             BarrierKind::Idle { .. } => (BarrierLabel::Idle, Passage::Barrier((&text).into())),
             BarrierKind::NotUnderstood { error } => {
                 self.report_not_understood(persisted, error.label(), text.clone(), FORWARDED.to_owned());

@@ -1,5 +1,6 @@
 //! Requests that the engine ends without a row: vLLM names them in a frame (`finished_requests`). Its API server has aborted such
-//! a request, because the client left or the text had a stop string, or Afterbay has.
+//! a request, because the client left or the text had a stop string, or Afterbay has. SGLang ends such requests in its queue, and
+//! its connector names them.
 
 use super::Ledger;
 use crate::hold::HeldRows;
