@@ -88,7 +88,14 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         for Leg { stream, of, .. } in &request.0 {
             let Some(reader) = readers.iter().find(|reader| reader.name() == stream) else { continue };
             let has_ids = of.request.ended_early || of.record.is_some() && !args.ids;
-            let tokens = if has_ids { tokenizers.of(stream)? } else { None };
+            let tokens = match if has_ids { tokenizers.of(stream) } else { Ok(None) } {
+                // The ids are shown in place of their text.
+                Err(error) if tokenizers.flag.is_none() => {
+                    screen::complain(format!("{error:#}"));
+                    None
+                }
+                tokens => tokens?,
+            };
             let sender = if followers.contains(stream) { DETOKENIZER } else { SCHEDULER };
             shown.push(LegView::read(reader, (stream, of), sender, tokens, ContentBounds::NONE));
         }
