@@ -12,7 +12,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with the programs after the comment mark.
-const PROGRAMS: [&str; 30] = [
+const PROGRAMS: [&str; 31] = [
     "cd",
     "cp",
     "rm",
@@ -31,6 +31,7 @@ const PROGRAMS: [&str; 30] = [
     "kubectl",
     "ssh",
     "docker",
+    "openssl",
     "promtool",
     "apt",
     "tar",
@@ -415,6 +416,8 @@ fn harmless(arguments: &[String]) -> Option<Vec<&str>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let is_harmless = match words[..] {
         ["journal", "tail", ..] => !words.contains(&"-f"),
+        // The sandbox has no keys.
+        ["journal", "verify", ..] if words.contains(&"--seal") => false,
         ["journal", "ls" | "show" | "export" | "verify", ..] | ["plugins" | "reload"] => true,
         ["plugins", "--json"] | ["check", ..] => true,
         ["plugin", "check", plugin, ..] => plugin.starts_with("builtin:"),

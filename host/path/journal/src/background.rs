@@ -16,8 +16,8 @@ use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::options::SyncPolicy;
 use crate::position::{FrameNo, SegmentId};
-use crate::seal::{SegmentEnd, first_unreadable, write_end};
 use crate::segment::Segment;
+use crate::segment_end::{SegmentEnd, first_unreadable, write_end};
 use crate::storage::{self, PART, Storage};
 
 /// Pause between two attempts to rewrite a damaged segment.

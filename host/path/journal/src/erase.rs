@@ -137,8 +137,8 @@ pub enum NotErased {
         /// Name of the stream.
         stream: String,
     },
-    /// The segment is still written, or gets its summary. Its stream was asked to end it: call again.
-    #[error("segment {segment} of stream {stream:?} is still being written or ended")]
+    /// The segment is still written, gets its summary, or is being sealed. Its stream was asked to end it: call again.
+    #[error("segment {segment} of stream {stream:?} is still being written, ended or sealed")]
     Busy {
         /// Name of the stream.
         stream: String,

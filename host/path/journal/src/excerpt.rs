@@ -20,8 +20,8 @@ use crate::record::{RecordBody, RequestEntry, erase_outcome};
 use crate::release_marker::is_release_marker;
 use crate::request::{Erasure, RequestInfo};
 use crate::rid::stored_rid;
-use crate::seal;
 use crate::segment::{Payloads, RawRecord, Segment, SegmentSummary};
+use crate::segment_end;
 use crate::storage::{Disk, File, Storage, write_all};
 use crate::stream_state::StreamState;
 use crate::text_file;
@@ -227,7 +227,7 @@ impl ExcerptWriter<'_> {
             }
         }
         let begins = file.written;
-        file.pending = seal::end_records(&entries, &self.state.totals, begins);
+        file.pending = segment_end::end_records(&entries, &self.state.totals, begins);
         self.previous = Some((id, begins));
         self.write(&mut file)
     }

@@ -44,7 +44,8 @@ mod open_requests;
 mod request_table;
 mod segment;
 
-mod seal;
+mod seal_file;
+mod segment_end;
 mod segment_files;
 mod stream_state;
 
@@ -63,6 +64,7 @@ mod retention;
 mod writer;
 
 mod excerpt;
+mod seal;
 
 mod directory;
 
@@ -90,6 +92,7 @@ pub use release_marker::{HELD_SINK, RELEASE_MARKER, is_release_marker};
 pub use replacement::StoredReplacement;
 pub use request::JournalRequest;
 pub use rid::stored_rid;
+pub use seal::{NewSeals, SealError, SealProblem, SealProblemKind, SealReport, Sealer};
 pub use sink_progress::{Credit, SendRoom, SentFrame, SinkContent, SinkProgress};
 pub use verify::{JournalProblem, ProblemKind, VerifyNote, VerifyReport};
 pub use writer::{JournalWriter, JournaledAttributes};

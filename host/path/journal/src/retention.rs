@@ -19,6 +19,7 @@ use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::position::SegmentId;
 use crate::root::Root;
+use crate::seal_file;
 use crate::segment_files::{self, SegmentFile};
 use crate::storage::is_full;
 
@@ -96,7 +97,10 @@ pub(crate) fn pass(root: &Root) {
         // A full disk that refuses the manifest needs the removal all the more.
         let removed = match recorded {
             Err(error) if !is_full(&error) => Err(error),
-            _ => root.storage.remove(&path),
+            _ => root
+                .storage
+                .remove(&path)
+                .and_then(|()| seal_file::remove(&*root.storage, &stream.dir, oldest.id)),
         };
         match removed {
             Ok(()) => {

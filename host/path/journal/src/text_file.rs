@@ -1,4 +1,4 @@
-//! Small text files beside a stream's segments. A file is replaced as a whole.
+//! Small files beside a stream's segments, mostly of text. A file is replaced as a whole.
 //!
 //! `AFTER` names the streams that a stream follows: earlier legs of its requests are there. `LAYOUT` has the layout of its frames.
 
@@ -26,9 +26,14 @@ pub(crate) fn write(storage: &dyn Storage, dir: &Path, name: &str, text: &str) -
         let removed = storage.remove(&path).map_err(|error| IoError::new("remove", &path, error));
         return removed.and_then(|()| sync(storage, dir));
     }
-    let part = dir.join(format!("{name}.part"));
+    replace(storage, dir, name, text.as_bytes())
+}
+
+/// Writes a file durably, replacing one of the same name as a whole.
+pub(crate) fn replace(storage: &dyn Storage, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), IoError> {
+    let (part, path) = (dir.join(format!("{name}.part")), dir.join(name));
     let written = storage.create(&part).and_then(|file| {
-        write_all(&*file, &mut [IoSlice::new(text.as_bytes())], 0)?;
+        write_all(&*file, &mut [IoSlice::new(bytes)], 0)?;
         file.sync()
     });
     written.map_err(|error| IoError::new("write", &part, error))?;
@@ -43,17 +48,29 @@ fn sync(storage: &dyn Storage, dir: &Path) -> Result<(), IoError> {
 /// Reads the file. Returns an empty text if there is no file.
 pub(crate) fn read(storage: &dyn Storage, dir: &Path, name: &str) -> Result<String, ReadError> {
     let path = dir.join(name);
-    let opened = match storage.open(&path, false) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        opened => opened.map_err(|error| IoError::new("open", &path, error))?,
+    let text = read_bytes(storage, &path, BYTES_MAX)?.unwrap_or_default();
+    String::from_utf8(text).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to() as u64;
+        ReadError::Corrupt { path, offset }
+    })
+}
+
+/// Reads a file of at most `bytes_max` bytes; a larger one is refused as corrupt. Returns `None` if there is no file.
+pub(crate) fn read_bytes(
+    storage: &dyn Storage,
+    path: &Path,
+    bytes_max: u64,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let opened = match storage.open(path, false) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| IoError::new("open", path, error))?,
     };
-    let corrupt = |offset: usize| ReadError::Corrupt { path: path.clone(), offset: offset as u64 };
-    let bytes = opened.bytes().map_err(|error| IoError::new("read", &path, error))?;
-    if bytes > BYTES_MAX {
-        return Err(corrupt(BYTES_MAX as usize));
+    let bytes = opened.bytes().map_err(|error| IoError::new("read", path, error))?;
+    if bytes > bytes_max {
+        return Err(ReadError::Corrupt { path: path.into(), offset: bytes_max });
     }
-    let mut text = vec![0; bytes as usize];
-    let read = read_full(&*opened, &mut text, 0).map_err(|error| IoError::new("read", &path, error))?;
-    text.truncate(read);
-    String::from_utf8(text).map_err(|error| corrupt(error.utf8_error().valid_up_to()))
+    let mut content = vec![0; bytes as usize];
+    let read = read_full(&*opened, &mut content, 0).map_err(|error| IoError::new("read", path, error))?;
+    content.truncate(read);
+    Ok(Some(content))
 }

@@ -1,5 +1,5 @@
-//! The `afterbay journal` commands: list, show, neighbours, follow, export, trajectories, timed traces, verify, replay, erase and pack; and
-//! `afterbay usage`.
+//! The `afterbay journal` commands: list, show, neighbours, follow, export, trajectories, timed traces, verify, seal, replay, erase and
+//! pack; and `afterbay usage`.
 //! They work while `afterbay run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -14,6 +14,7 @@ mod mirror;
 mod pack_file;
 mod place;
 mod replay;
+mod seal;
 mod show;
 mod source;
 mod tail;
@@ -41,7 +42,7 @@ pub type CallServer = fn(&Path, Option<&Config>, &str, &Value) -> anyhow::Result
 /// A function that reads and checks a configuration file. The problems are complete sentences.
 pub type LoadConfig = fn(&Path) -> Result<Config, Vec<String>>;
 
-/// List, show, verify, export, replay, erase and pack the requests in a journal, and find who shared their batches
+/// List, show, verify, seal, export, replay, erase and pack the requests in a journal, and find who shared their batches
 ///
 /// Works while `afterbay run` runs. --config or --from names the journal; else it is the default journal of `afterbay sglang`.
 #[derive(clap::Args)]
@@ -63,6 +64,7 @@ enum Command {
     TimedTrace(timed_trace::Args),
     Export(export::Args),
     Verify(verify::Args),
+    Seal(seal::Args),
     Replay(replay::Args),
     Erase(erase::Args),
     Pack(pack::Args),
@@ -83,6 +85,7 @@ pub fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Result<Exi
         Command::TimedTrace(args) => timed_trace::run(&args, load),
         Command::Export(args) => export::run(args, load),
         Command::Verify(args) => verify::run(args, load),
+        Command::Seal(args) => seal::run(&args, load),
         Command::Replay(args) => replay::run(args, load),
         Command::Erase(args) => erase::run(args, load, call),
         Command::Pack(args) => pack::run(&args, load),

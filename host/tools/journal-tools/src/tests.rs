@@ -5,6 +5,7 @@ mod erase;
 mod ls;
 mod neighbours;
 mod pack;
+mod seal;
 mod training;
 mod two_legs;
 mod usage;

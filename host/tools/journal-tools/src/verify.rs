@@ -4,12 +4,14 @@ mod rows;
 
 use crate::LoadConfig;
 use crate::place::{Place, Selected};
+use crate::seal::{self, PublicKey};
 use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState, StreamReader};
-use afterbay_journal::{VerifyNote, VerifyReport};
+use afterbay_journal::{SealReport, VerifyNote, VerifyReport};
 use afterbay_journal_view::legs::{self, Request};
 use afterbay_journal_view::local_time;
 use afterbay_terminal as screen;
 use rows::Recount;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Check every checksum, and every request's tokens against the scheduler's count
@@ -24,6 +26,12 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
+    /// Check the seals of `journal seal` too, with this public key (PEM)
+    #[arg(long, value_name = "FILE")]
+    seal: Option<PathBuf>,
+    /// The head that `journal seal` printed once: its seal must still be there
+    #[arg(long, value_name = "HEX", requires_all = ["seal", "stream"])]
+    head: Option<String>,
     /// Print one JSON object a stream, with every problem
     #[arg(long)]
     json: bool,
@@ -34,6 +42,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let mut clean = true;
+    let key = args.seal.as_deref().map(PublicKey::read).transpose()?;
     let Selected { source, journal, streams, .. } = args.place.select(load)?;
     for other in journal.others()? {
         screen::complain(format!("{other}: ignored, it is no directory of a stream that can be read"));
@@ -47,7 +56,8 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     for stream in &streams {
         let report = stream.verify()?;
         let (compared, recount) = (compare(stream, &streams)?, rows::recount(stream)?);
-        let checks = Checks { holes: source.holes(stream.name()), compared, recount };
+        let seals = key.as_ref().map(|key| key.verify(stream, args.head.as_deref())).transpose()?;
+        let checks = Checks { holes: source.holes(stream.name()), seals, compared, recount };
         clean &= report.problems.is_empty() && checks.problems().next().is_none();
         match args.json {
             true => screen::say_json(&json(stream.name(), &report, &checks)),
@@ -61,14 +71,17 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
 struct Checks {
     /// The bytes that a copy in NATS lacks.
     holes: Vec<String>,
+    seals: Option<SealReport>,
     compared: Option<Compared>,
     recount: Option<Recount>,
 }
 
 impl Checks {
-    fn problems(&self) -> impl Iterator<Item = &String> {
+    fn problems(&self) -> impl Iterator<Item = String> {
         let compared = self.compared.iter().flat_map(|compared| &compared.problems);
-        self.holes.iter().chain(compared).chain(self.recount.iter().flat_map(|recount| &recount.problems))
+        let recounted = self.recount.iter().flat_map(|recount| &recount.problems);
+        let seals = self.seals.iter().flat_map(|seals| &seals.problems).map(ToString::to_string);
+        seals.chain(self.holes.iter().chain(compared).chain(recounted).cloned())
     }
 }
 
@@ -126,7 +139,7 @@ fn differs(request: &Request<RequestInfo>) -> Option<String> {
 
 fn print(stream: &str, report: &VerifyReport, checks: &Checks, verbose: bool) {
     let VerifyReport { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
-    let more_problems: Vec<&String> = checks.problems().collect();
+    let more_problems: Vec<String> = checks.problems().collect();
     let kinds: Vec<String> = match verbose {
         true => problems.iter().map(ToString::to_string).collect(),
         false => report.kinds(),
@@ -162,6 +175,9 @@ fn print(stream: &str, report: &VerifyReport, checks: &Checks, verbose: bool) {
         "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens{compared}{recount}",
     );
     screen::say_wrapped(line, 2);
+    if let Some(seals) = &checks.seals {
+        screen::say_wrapped(format!("{stream}: {}", seal::sentence(seals)), 2);
+    }
 }
 
 fn note(note: &VerifyNote) -> String {
@@ -200,6 +216,7 @@ fn json(stream: &str, report: &VerifyReport, checks: &Checks) -> serde_json::Val
             "prompt_tokens": recount.prompt_tokens,
             "completion_tokens": recount.completion_tokens,
         })),
+        "seals": checks.seals.as_ref().map(seal::json),
         "problems": problems,
         "notes": report.notes.iter().map(note).collect::<Vec<_>>(),
     })

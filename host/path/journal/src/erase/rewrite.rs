@@ -14,8 +14,9 @@ use crate::position::FrameNo;
 use crate::record::{RecordBody, RequestEntry, SegmentTotals, erase_outcome};
 use crate::request::Erasure;
 use crate::rid::stored_rid;
-use crate::seal::end_records;
+use crate::seal_file::{self, Part};
 use crate::segment::{Payloads, RawRecord, Scan, Segment, SegmentSummary};
+use crate::segment_end::end_records;
 use crate::storage::{self, File, PART, Storage, write_all};
 
 /// Writes a segment again, unless nothing is left to change.
@@ -32,12 +33,20 @@ pub(super) fn segment(
     let Some(summary) = segment.summary()? else {
         return Err(NotErased::NoSummary { stream: plan.stream.clone(), segment: planned.id });
     };
-    let storage = &*eraser.root.storage;
-    let mut copy =
-        Copy { storage, pause: eraser.pause, segment: &segment, until: summary.begins, part: None };
+    let (storage, dir) = (&*eraser.root.storage, &plan.segments_of.dir);
+    // Until the segment is written again, nobody may seal its content.
+    let Some(_seals) = seal_file::lock(storage, dir)? else {
+        return Err(NotErased::Busy { stream: plan.stream.clone(), segment: planned.id });
+    };
+    let (pause, until, part, changed) = (eraser.pause, summary.begins, None, BTreeSet::new());
+    let mut copy = Copy { storage, pause, segment: &segment, until, part, changed };
     let changed = overwrite(plan, &segment, &summary, rows, report, &mut copy).and_then(|()| {
-        let entries = erased_entries(planned, &summary, erasure, copy.part.is_some());
-        if copy.part.is_none() && entries == summary.entries {
+        let has_changed = !copy.changed.is_empty();
+        if has_changed {
+            seal_file::erase(storage, dir, planned.id, |part| is_erased(plan, &copy.changed, part))?;
+        }
+        let entries = erased_entries(planned, &summary, erasure, has_changed);
+        if !has_changed && entries == summary.entries {
             return Ok(None);
         }
         Ok(Some(copy.finish(&entries, &summary.totals, planned.modified_unix_ns)?))
@@ -46,15 +55,22 @@ pub(super) fn segment(
         Ok(None) => Ok(()),
         Ok(Some(bytes)) => {
             (report.segments, report.bytes) = (report.segments + 1, report.bytes + bytes);
-            storage
-                .sync_dir(&plan.segments_of.dir)
-                .map_err(|error| IoError::new("sync", &plan.segments_of.dir, error).into())
+            storage.sync_dir(dir).map_err(|error| IoError::new("sync", dir, error).into())
         }
         Err(error) => {
             // The next start removes it, if this fails.
             let _ = storage.remove(&segment.path.with_extension(PART));
             Err(error)
         }
+    }
+}
+
+/// Whether a part of a seal has content of the erased requests.
+fn is_erased(plan: &Plan, changed: &BTreeSet<u64>, part: &Part) -> bool {
+    match part {
+        Part::Request(number) => plan.requests.contains_key(number),
+        Part::Rid(rid) => plan.requests.values().any(|info| info.rid == *rid),
+        Part::Record(offset) => changed.contains(offset),
     }
 }
 
@@ -158,6 +174,8 @@ struct Copy<'a> {
     /// End of what is copied.
     until: u64,
     part: Option<Arc<dyn File>>,
+    /// Offsets of the records that differ.
+    changed: BTreeSet<u64>,
 }
 
 impl Copy<'_> {
@@ -197,6 +215,7 @@ impl Copy<'_> {
         format::record(&mut bytes, head.kind, head.number, head.time, |out| out.extend_from_slice(payload));
         format::seal(&mut bytes, self.segment.header.salt, record.offset);
         let part = self.part()?;
+        self.changed.insert(record.offset);
         write_all(&*part, &mut [IoSlice::new(&bytes)], record.offset).map_err(|error| self.error(error))
     }
 

@@ -13,8 +13,8 @@ use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
 use crate::record::{SegmentTotals, put_entries};
-use crate::seal::SegmentEnd;
 use crate::segment::Segment;
+use crate::segment_end::SegmentEnd;
 use crate::storage::{File, PART, write_all};
 
 impl JournalWriter {

@@ -1,4 +1,4 @@
-//! Erasure of requests: what is overwritten, what stays, and what a crash leaves.
+//! Erasure of requests: what is overwritten, what stays, and what a crash leaves, also of seals.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -338,6 +338,14 @@ fn dies_at_each_call(dies: fn(&SimDisk)) {
         let busy = directory.erase(&names(), "gone", USER, &mut Texts);
         assert!(matches!(busy, Err(NotErased::Busy { .. })));
         writer.finish().unwrap();
+        let sealer = &mut Sealer {
+            instance: "host-1",
+            program: "test",
+            rows: &mut Texts,
+            secret: [1; 32],
+            sign: &|bytes| bytes.to_vec(),
+        };
+        assert!(stream(&disk).seal(sealer).unwrap().segments.len() > 1);
         let mut left = call;
         let process: Arc<SimDisk> = Arc::new(disk.clone());
         disk.set_hook(Some(Box::new(move |_: DiskCall| {
@@ -368,7 +376,11 @@ fn dies_at_each_call(dies: fn(&SimDisk)) {
         erase(&directory, &mut writer, "gone").unwrap();
         assert!(!has(&disk, "secret of gone"), "call {call}");
         assert!(disk.paths().iter().all(|path| path.extension().is_none_or(|it| it != "part")));
-        assert_eq!(problems(&stream(&disk)), [""; 0], "call {call}");
+        let stream = stream(&disk);
+        assert_eq!(problems(&stream), [""; 0], "call {call}");
+        let seals = stream.verify_seals(&mut Texts, &|bytes, signature| bytes == signature, None).unwrap();
+        assert_eq!(seals.problems, [], "call {call}");
+        assert!(seals.erased > 0, "call {call}");
         if is_done {
             break;
         }
