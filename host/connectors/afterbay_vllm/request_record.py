@@ -123,7 +123,7 @@ def _record(engine: Any, request: Any) -> Optional[bytes]:
     params, prompt_ids, embeds = getattr(request, "sampling_params", None), request.prompt_token_ids, getattr(request, "prompt_embeds", None)
     arrived = getattr(request, "arrival_time", None)
     headers = getattr(request, "trace_headers", None) or {}
-    inputs = getattr(request, "mm_features", None)
+    inputs, resumable = getattr(request, "mm_features", None), getattr(request, "resumable", False)
     return request_record.encode(
         request.request_id,
         prompt_ids,
@@ -134,8 +134,9 @@ def _record(engine: Any, request: Any) -> Optional[bytes]:
         grammar=_grammar(params),
         logprobs=_logprobs(engine, params),
         lora=getattr(getattr(request, "lora_request", None), "lora_name", None),
-        session=getattr(request, "session_id", None),
-        resumable=getattr(request, "resumable", False) or None,
+        # All turns of a session have one id.
+        session=getattr(request, "session_id", None) or (request.request_id if resumable else None),
+        resumable=resumable or None,
         priority=getattr(request, "priority", None) or None,
         trace={name: headers[name] for name in ("traceparent", "tracestate") if headers.get(name)} or None,
         multimodal=[_input(feature) for feature in inputs] if inputs else None,

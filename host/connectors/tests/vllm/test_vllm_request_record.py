@@ -74,7 +74,8 @@ def test_inputs_of_a_session_have_one_record_and_a_later_one_of_the_same_id_anot
         core.preprocess_add_request(request("s", resumable=resumable))
     core.output_queue.put(b"dead")
     assert core.output_queue.get() == b"dead"
-    assert [read(message)[0].get("resumable") for _, message in fake_vllm.sent] == [True, None]
+    said = [read(message)[0] for _, message in fake_vllm.sent]
+    assert [(one.get("session"), one.get("resumable")) for one in said] == [("s", True), (None, None)]
 
 
 def test_sessions_without_an_end_are_bounded(core, monkeypatch):
