@@ -23,6 +23,21 @@ pub fn attributes(request: RequestId) -> Option<String> {
     host::request::attributes(request)
 }
 
+/// What the scheduler was asked for, as a JSON object: `prompt_tokens`, `sampling`, `grammar`, `lora` and more. `None` if the
+/// engine's connector did not say, or if the request is not open. Grant: `request`.
+///
+/// Each call reads Afterbay's journal: call it at [`open`](crate::Plugin::open) and keep what is needed.
+#[must_use]
+pub fn asked(request: RequestId) -> Option<String> {
+    host::request::asked(request)
+}
+
+/// The ids of the request's prompt. `None` as for [`asked`], and if Afterbay does not keep the ids. Grant: `request`.
+#[must_use]
+pub fn prompt_ids(request: RequestId) -> Option<Vec<TokenId>> {
+    host::request::prompt_ids(request)
+}
+
 /// The plugin's own metrics on Afterbay's `/metrics`: `afterbay_plugin_own_NAME`. Grant: `metrics`.
 ///
 /// A name has 1 to 64 bytes of `a-z`, `0-9` and `_` and does not start with a digit. A plugin may use 64

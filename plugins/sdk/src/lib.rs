@@ -88,7 +88,7 @@
 //! - The deadline is 2 ms of CPU time by default. An instance that stays within its deadline earns a small
 //!   credit (1/64 of the time used, up to 8 ms), which a later, slower call may use.
 //! - The operator grants the log, the plugin's own [`metrics`], the model's [`tokenizer`], the stream's
-//!   [`signals`](signals()), a request's [`attributes`], the stream's [`health`], a [`store`] and [`call`]s:
+//!   [`signals`](signals()), a request's [`attributes`], what it [`asked`] for and its [`prompt_ids`], the stream's [`health`], a [`store`] and [`call`]s:
 //!   `grant = ["log", "metrics", "tokenizer", "signals", "request", "health", "store", "call"]`. Afterbay
 //!   refuses to load a component that imports an interface without its grant.
 //! - [`window`] has fixed and sliding windows of wall time.
@@ -134,7 +134,7 @@ pub use abi::{ConfigureError, RequestAction, RequestVerdict, StateError};
 pub use attributes::{AttributeIs, Attributes};
 pub use batch::{Batch, Row, Rows};
 pub use error::{bad_setting, missing};
-pub use host::{attributes, call, health, metrics, signals, store, tokenizer};
+pub use host::{asked, attributes, call, health, metrics, prompt_ids, signals, store, tokenizer};
 pub use log::log;
 pub use plugin::{NoSettings, Plugin};
 pub use request_verdicts::RequestVerdicts;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::abi::RequestId;
 use crate::abi::afterbay::plugin::log::Level;
 use crate::abi::afterbay::plugin::signals::{Queue, Snapshot};
-use crate::abi::afterbay::plugin::types::CallId;
+use crate::abi::afterbay::plugin::types::{CallId, TokenId};
 
 thread_local! {
     pub(crate) static HOST: RefCell<StandIn> = RefCell::new(StandIn::default());
@@ -19,6 +19,7 @@ pub(crate) struct StandIn {
     pub(crate) lines: Vec<Line>,
     pub(crate) signals: Option<Snapshot>,
     pub(crate) attributes: BTreeMap<RequestId, String>,
+    pub(crate) asked: BTreeMap<RequestId, (String, Vec<TokenId>)>,
     /// The bytes of each token, by id; `None` for a special token.
     pub(crate) tokens: Vec<Option<Vec<u8>>>,
     pub(crate) metrics: BTreeMap<(String, Labels), Metric>,
@@ -95,6 +96,14 @@ pub(crate) mod signals {
 pub(crate) mod request {
     pub(crate) fn attributes(request: crate::abi::RequestId) -> Option<String> {
         super::HOST.with_borrow(|host| host.attributes.get(&request).cloned())
+    }
+
+    pub(crate) fn asked(request: crate::abi::RequestId) -> Option<String> {
+        super::HOST.with_borrow(|host| host.asked.get(&request).map(|(asked, _)| asked.clone()))
+    }
+
+    pub(crate) fn prompt_ids(request: crate::abi::RequestId) -> Option<Vec<super::TokenId>> {
+        super::HOST.with_borrow(|host| host.asked.get(&request).map(|(_, ids)| ids.clone()))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::columns::batch_of;
 use crate::instance::Instance;
 use crate::stand_in::{HOST, StandIn, Stored};
 use crate::{
-    Calls, ConfigureError, Opened, Plugin, RequestId, RequestVerdict, Snapshot, StateError, Verdict,
+    Calls, ConfigureError, Opened, Plugin, RequestId, RequestVerdict, Snapshot, StateError, TokenId, Verdict,
 };
 
 mod readers;
@@ -144,6 +144,13 @@ impl<P: Plugin> Harness<P> {
         if self.open.contains(&request) && P::WANTS.contains(Calls::CHANGED) {
             self.instance.changed(&[request]);
         }
+    }
+
+    /// Sets what the scheduler was asked for, a JSON object, and the ids of the prompt. Call it before
+    /// [`open`](Harness::open).
+    pub fn set_asked(&mut self, request: RequestId, asked: &str, prompt_ids: &[TokenId]) {
+        let asked = (asked.to_owned(), prompt_ids.to_vec());
+        HOST.with_borrow_mut(|host| host.asked.insert(request, asked));
     }
 
     /// Exports the plugin's state.

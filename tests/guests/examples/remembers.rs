@@ -19,6 +19,8 @@ struct RemembersSettings {
     traps_in_export: bool,
     /// Rejects any state.
     refuses: bool,
+    /// Logs what each request was asked for.
+    asks: bool,
 }
 
 struct Remembers {
@@ -45,6 +47,12 @@ impl Plugin for Remembers {
             Some(request.request),
             &format!("opened with {rows} rows, worker {:?}, attributes {attributes}", request.front_end),
         );
+        if self.settings.asks {
+            let asked = afterbay_plugin::asked(request.request);
+            let ids = afterbay_plugin::prompt_ids(request.request);
+            let line = format!("asked {}, prompt {ids:?}", asked.as_deref().unwrap_or("nothing"));
+            afterbay_plugin::log(Level::Info, Some(request.request), &line);
+        }
     }
 
     fn changed(&mut self, request: RequestId) {

@@ -6,5 +6,5 @@ mod accounts;
 
 pub use accounts::{
     ABORTED, AbortSender, AttributesOf, FinishedEarly, Ledger, LedgerLinks, LiveStatus, Request,
-    RequestStatus, RestartGap,
+    RequestStatus, RestartGap, StoredRecord,
 };

@@ -156,7 +156,7 @@ impl MissedCalls {
                     instance.changed(&[*request])
                 }
                 MissedCall::Close(requests) => {
-                    requests.iter().for_each(|request| instance.set_attributes(*request, None));
+                    requests.iter().for_each(|request| instance.forget(*request));
                     instance.close(requests)
                 }
             };

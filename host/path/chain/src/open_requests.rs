@@ -1,7 +1,7 @@
 //! The live requests, as `open` reports them to an instance of a plugin.
 
-use afterbay_batch::ledger::{Ledger, Request};
-use afterbay_runtime::{Fault, Opened, Plugin};
+use afterbay_batch::ledger::{Ledger, Request, StoredRecord};
+use afterbay_runtime::{AskedRequest, Fault, Opened, Plugin, RecordReader};
 use std::sync::Arc;
 
 /// The live requests, including those of the current batch.
@@ -36,13 +36,24 @@ pub fn open(plugin: &mut Plugin, requests: &[Opened<'_>], ledger: &Ledger) -> Re
     if plugin.component().grants().request {
         for opened in requests {
             plugin.set_attributes(opened.request, ledger.attributes(opened.request));
+            if let Some(record) = ledger.record_of(opened.request) {
+                plugin.set_record(opened.request, reader_of(record));
+            }
         }
     }
     plugin.open(requests)
 }
 
+fn reader_of(record: StoredRecord) -> RecordReader {
+    Arc::new(move || {
+        let record = record.read()?;
+        let prompt_ids = record.prompt_ids().map(|ids| ids.map(i64::from).collect());
+        Some(AskedRequest { asked: record.json(), prompt_ids })
+    })
+}
+
 /// An owned copy of [`Opened`] with the request's attributes, for an instance that opens the request later.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OpenedRequest {
     /// The request's number in its stream.
     pub request: u64,
@@ -60,6 +71,8 @@ pub struct OpenedRequest {
     pub resumed: bool,
     /// The request's attributes, as JSON.
     pub attributes: Option<Arc<str>>,
+    /// The request's record.
+    pub record: Option<StoredRecord>,
 }
 
 impl OpenedRequest {
@@ -74,6 +87,7 @@ impl OpenedRequest {
             received_tokens: opened.received_tokens,
             resumed: opened.resumed,
             attributes: ledger.attributes(opened.request),
+            record: ledger.record_of(opened.request),
         }
     }
 
@@ -84,6 +98,9 @@ impl OpenedRequest {
     pub fn open(requests: &[OpenedRequest], plugin: &mut Plugin) -> Result<(), Fault> {
         for opened in requests {
             plugin.set_attributes(opened.request, opened.attributes.clone());
+            if let Some(record) = &opened.record {
+                plugin.set_record(opened.request, reader_of(record.clone()));
+            }
         }
         let opened: Vec<Opened<'_>> = requests.iter().map(OpenedRequest::opened).collect();
         plugin.open(&opened)

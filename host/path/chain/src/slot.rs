@@ -365,7 +365,7 @@ impl PluginSlot {
         let is_shadow = self.is_shadow();
         let SlotState::Running { plugin, requests_open } = &mut self.state else { return };
         *requests_open = requests_open.saturating_sub(requests.len() as u64);
-        requests.iter().for_each(|request| plugin.set_attributes(*request, None));
+        requests.iter().for_each(|request| plugin.forget(*request));
         let closed = plugin.close(requests);
         self.telemetry.publish_log(plugin, context.ledger);
         self.mark.read(plugin, is_shadow, &self.telemetry, context.now);

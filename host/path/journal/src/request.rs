@@ -121,7 +121,7 @@ pub struct RequestInfo {
     pub ended_early: bool,
     /// Progress of an operator's abort that has not reached the reader.
     pub ending: OperatorAbort,
-    /// Frame of the request's record, which the connector sent before the first row; 0 without a record.
+    /// Frame of the request's first record, which the connector sent before the first row; 0 without a record.
     pub record_frame: FrameNo,
     /// Time of the record; 0 without one.
     pub record_unix_ns: u64,
@@ -164,8 +164,11 @@ impl RequestInfo {
         self.rows > 0 || self.record_frame.0 > 0
     }
 
-    /// Notes the frame of the request's record.
+    /// Notes the frame of the request's record. The records of a resumable request's later turns follow the first.
     pub(crate) fn note_record(&mut self, frame: FrameNo, received_unix_ns: u64) {
+        if self.record_frame.0 > 0 {
+            return;
+        }
         (self.record_frame, self.record_unix_ns) = (frame, received_unix_ns);
         if self.rows == 0 {
             (self.first_frame, self.first_unix_ns) = (frame, received_unix_ns);

@@ -19,12 +19,14 @@ use crate::options::Background;
 use crate::outcome::Outcome;
 use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
+use crate::reader::StreamReader;
 use crate::record::{SegmentTotals, Taken, bounded_attributes, put_outcome};
 use crate::recovery::{LiveRequest, RecoveredStream, WriterStart};
 use crate::request::{JournalRequest, OperatorAbort, RequestState};
 use crate::rid::stored_rid;
 use crate::root::Root;
 use crate::segment::Segment;
+use crate::segment_files::SegmentFiles;
 use crate::sink_progress::SinkProgress;
 use crate::storage::write_all;
 
@@ -328,6 +330,12 @@ impl JournalWriter {
     /// does not need to.
     pub fn backlog(&self, from: FrameNo) -> BacklogReader {
         BacklogReader::new(self.shared.clone(), from, None)
+    }
+
+    /// Reads what is written, also from another thread.
+    pub fn reader(&self) -> StreamReader {
+        let (storage, dir) = (self.shared.storage.clone(), self.shared.dir.clone());
+        StreamReader::new(SegmentFiles { storage, dir }, &self.shared.stream)
     }
 
     /// The memory of the open requests in bytes.

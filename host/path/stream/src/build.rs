@@ -147,7 +147,9 @@ pub(crate) fn start(
     let report = Report::new(telemetry.clone(), health, sinks, now.instant);
     let gap = RestartGap::new(journal.recovered.last_frame, &journal.recovered.live);
     let attributes = (!plugins.is_empty()).then_some(setup.attributes);
-    let links = LedgerLinks { upstream: setup.upstream, attributes, ..LedgerLinks::default() };
+    let reader = Some(Arc::new(journal.writer.reader()));
+    let links =
+        LedgerLinks { upstream: setup.upstream, attributes, journal: reader, ..LedgerLinks::default() };
     let ledger = plan.ledger(&mut journal, links, gap, now.instant);
     let outputs =
         ChainTelemetry { stream: telemetry.clone(), metrics: metrics.clone(), health: plan.health.clone() };

@@ -121,10 +121,12 @@ impl Trial {
         let sinks: Vec<PlannedSink> = sinks.into_iter().map(PlannedSink::new).collect();
         let routing = Arc::new(RoutingTable::new(sinks.iter().map(PlannedSink::target).collect()));
         let policy = JournalPolicy::default();
+        let journal = Some(Arc::new(writer.reader()));
         let mut records = Records::new(writer, policy, &recovered, telemetry.clone(), health.clone(), begun);
         records.keep_copies();
         let attributes = Some(attributes);
-        let (links, gap) = (LedgerLinks { attributes, ..LedgerLinks::default() }, RestartGap::default());
+        let (links, gap) =
+            (LedgerLinks { attributes, journal, ..LedgerLinks::default() }, RestartGap::default());
         let ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry.clone(), begun.instant);
         let calls = Arc::new(NoService::default());
         let chain_calls = ChainCalls::new(calls.clone(), Arc::new(|| ()));

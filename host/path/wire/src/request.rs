@@ -281,6 +281,11 @@ impl RequestRecord {
         RequestRecord { prompt_tokens: Some(ids.len() as u64), prompt_ids, ..self }
     }
 
+    /// All but the prompt's ids, as a JSON object.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
     /// The record as a frame.
     pub fn to_frame(&self) -> Bytes {
         let fields = serde_json::to_value(self).unwrap_or_default();

@@ -49,6 +49,18 @@ impl Sequence {
     }
 }
 
+/// What a scheduler was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AskedRequest {
+    /// All but the prompt's ids, as a JSON object.
+    pub asked: String,
+    /// The ids of the prompt, if they are kept.
+    pub prompt_ids: Option<Vec<TokenId>>,
+}
+
+/// Reads what the scheduler was asked for. Called for each question of a plugin, within the plugin's call.
+pub type RecordReader = Arc<dyn Fn() -> Option<AskedRequest> + Send + Sync>;
+
 /// The data in an instance's store.
 pub(crate) struct Guest {
     pub(crate) clock: CallClock,
@@ -57,6 +69,8 @@ pub(crate) struct Guest {
     pub(crate) signals: signals::Snapshot,
     /// The attributes of open requests, as the stream has set them.
     pub(crate) attributes: HashMap<RequestId, Arc<str>>,
+    /// Readers of what the scheduler was asked for, for open requests that have a record.
+    pub(crate) records: HashMap<RequestId, RecordReader>,
     pub(crate) effects: Effects,
     grants: Grants,
     /// The source lines of the component, for messages of faults.
@@ -80,6 +94,7 @@ impl Guest {
             log: LogBook::new(Instant::now()),
             signals: nothing_yet(),
             attributes: HashMap::new(),
+            records: HashMap::new(),
             effects: Effects::default(),
             grants: grants.clone(),
             lines: Arc::clone(lines),
@@ -105,6 +120,10 @@ impl Guest {
 
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory_bytes
+    }
+
+    fn record(&self, request: RequestId) -> Option<AskedRequest> {
+        self.records.get(&request).and_then(|read| read())
     }
 }
 
@@ -151,6 +170,14 @@ impl signals::Host for Guest {
 impl request::Host for Guest {
     fn attributes(&mut self, request: RequestId) -> wasmtime::Result<Option<String>> {
         Ok(self.attributes.get(&request).map(|attributes| attributes.to_string()))
+    }
+
+    fn asked(&mut self, request: RequestId) -> wasmtime::Result<Option<String>> {
+        Ok(self.record(request).map(|record| record.asked))
+    }
+
+    fn prompt_ids(&mut self, request: RequestId) -> wasmtime::Result<Option<Vec<TokenId>>> {
+        Ok(self.record(request).and_then(|record| record.prompt_ids))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::effects::{CallId, SentCall};
 use crate::explain::{self, Explanation};
 use crate::fault::{Call, Fault, FaultCause};
 use crate::grants::Grants;
-use crate::guest::Guest;
+use crate::guest::{Guest, RecordReader};
 use crate::host::Host;
 use crate::limits::{Limits, OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX, STATE_BYTES_MAX};
 use crate::lines::{GuestFrame, SourceLines};
@@ -319,7 +319,22 @@ impl Plugin {
         }
     }
 
-    /// Sets the result of `request.attributes` for a request. The caller removes it when the request has ended.
+    /// Sets the source of `request.asked` and `request.prompt-ids` for a request.
+    pub fn set_record(&mut self, request: RequestId, record: RecordReader) {
+        if let Some(live) = &mut self.live {
+            live.store.data_mut().records.insert(request, record);
+        }
+    }
+
+    /// Forgets what was set for a request, which has ended.
+    pub fn forget(&mut self, request: RequestId) {
+        let Some(live) = &mut self.live else { return };
+        let guest = live.store.data_mut();
+        guest.attributes.remove(&request);
+        guest.records.remove(&request);
+    }
+
+    /// Sets the result of `request.attributes` for a request.
     pub fn set_attributes(&mut self, request: RequestId, attributes: Option<Arc<str>>) {
         let Some(live) = &mut self.live else { return };
         let known = &mut live.store.data_mut().attributes;

@@ -56,6 +56,7 @@ pub use environment::with_environment;
 pub use fault::{Call, Fault, FaultCause};
 pub use files::{FileContents, FilesWatch};
 pub use grants::{EncodeError, Grants, Labels, Meter, MeterError, Store, StoreError, Terms, Tokens};
+pub use guest::{AskedRequest, RecordReader};
 pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};
 pub use limits::Limits;

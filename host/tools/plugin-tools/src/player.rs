@@ -7,7 +7,7 @@ use crate::updates::Updates;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
     Action, Component, Ending, Fault, FinishKind, LogLine, Opened, OwnedColumns, PlainValues, Plugin,
-    Replacement, StartError, TokenId, Verdict,
+    RecordReader, Replacement, StartError, TokenId, Verdict,
 };
 use anyhow::ensure;
 use std::collections::HashMap;
@@ -155,6 +155,22 @@ impl HeldRows {
     }
 }
 
+/// What an instance can ask of a request.
+struct Facts {
+    number: u64,
+    attributes: Option<Arc<str>>,
+    asked: Option<RecordReader>,
+}
+
+impl Facts {
+    fn set(self, plugin: &mut Plugin) {
+        plugin.set_attributes(self.number, self.attributes);
+        if let Some(asked) = self.asked {
+            plugin.set_record(self.number, asked);
+        }
+    }
+}
+
 /// A plugin instance, and the requests that it knows.
 pub(crate) struct Player {
     component: Component,
@@ -164,6 +180,8 @@ pub(crate) struct Player {
     rids: HashMap<u64, String>,
     /// Request attributes by rid, also of requests that have not begun.
     attributes: HashMap<String, Arc<str>>,
+    /// What requests were asked for, by rid.
+    asked: HashMap<String, RecordReader>,
     signals: Option<Snapshot>,
     last_number: u64,
     pub(crate) calls: Calls,
@@ -180,6 +198,7 @@ impl Player {
             requests: HashMap::new(),
             rids: HashMap::new(),
             attributes: HashMap::new(),
+            asked: HashMap::new(),
             signals: None,
             last_number: 0,
             calls: Calls::default(),
@@ -279,6 +298,10 @@ impl Player {
             let ended = self.plugin.pressure();
             self.settle(ended, played)?;
         }
+        for (rid, asked) in &updates.asked {
+            let asked = asked.clone();
+            self.asked.insert(rid.clone(), Arc::new(move || Some(asked.clone())));
+        }
         let mut changed = Vec::new();
         for (rid, attributes) in &updates.attributes {
             self.attributes.insert(rid.clone(), attributes.clone());
@@ -295,9 +318,19 @@ impl Player {
 
     /// Sets the attributes of a request that is open.
     fn set_attributes(&mut self, rid: &str) {
-        if let (Some(request), Some(attributes)) = (self.requests.get(rid), self.attributes.get(rid)) {
-            self.plugin.set_attributes(request.number, Some(attributes.clone()));
+        if let Some(request) = self.requests.get(rid) {
+            self.plugin.set_attributes(request.number, self.attributes.get(rid).cloned());
         }
+    }
+
+    /// What an instance can ask of a live request.
+    fn facts_of(&self, rid: &str) -> Option<Facts> {
+        let number = self.requests.get(rid)?.number;
+        Some(Facts {
+            number,
+            attributes: self.attributes.get(rid).cloned(),
+            asked: self.asked.get(rid).cloned(),
+        })
     }
 
     /// Closes requests whose token count starts again: another request uses the same rid. (The number of ids in a row says
@@ -348,13 +381,15 @@ impl Player {
             };
             self.requests.insert(row.rid.clone(), request);
             self.rids.insert(number, row.rid.clone());
-            self.set_attributes(&row.rid);
             begun.push(row.rid.clone());
         }
         Ok(begun)
     }
 
     fn open(&mut self, begun: &[String]) -> Result<(), Fault> {
+        begun
+            .iter()
+            .for_each(|rid| self.facts_of(rid).into_iter().for_each(|facts| facts.set(&mut self.plugin)));
         // Moved out, because `opened` borrows the requests while the call changes `self`.
         let requests = std::mem::take(&mut self.requests);
         let opened: Vec<Opened<'_>> =
@@ -386,9 +421,7 @@ impl Player {
             fresh.set_signals(signals.clone());
         }
         for rid in &alive {
-            if let (Some(request), Some(attributes)) = (self.requests.get(*rid), self.attributes.get(*rid)) {
-                fresh.set_attributes(request.number, Some(attributes.clone()));
-            }
+            self.facts_of(rid).into_iter().for_each(|facts| facts.set(&mut fresh));
         }
         let alive = alive.iter().filter_map(|rid| Some(self.requests.get(*rid)?.opened(rid, true)));
         let opened: Vec<Opened<'_>> = alive.collect();
@@ -426,7 +459,7 @@ impl Player {
             return Ok(());
         }
         let closed = self.plugin.close(numbers);
-        numbers.iter().for_each(|number| self.plugin.set_attributes(*number, None));
+        numbers.iter().for_each(|number| self.plugin.forget(*number));
         self.settle(closed, played)?;
         numbers.iter().for_each(|number| _ = self.rids.remove(number));
         Ok(())

@@ -5,7 +5,7 @@ use crate::plugin_args::{UsageError, default_limits, parse_deadline, parse_memor
 use crate::row::{self, Batch, Row};
 use crate::updates::{Updates, WrittenSignals};
 use afterbay_runtime::signals::Snapshot;
-use afterbay_runtime::{FinishKind, Limits, PlainValues, Store, TokenId};
+use afterbay_runtime::{AskedRequest, FinishKind, Limits, PlainValues, Store, TokenId};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -59,8 +59,30 @@ struct WrittenBatch {
     fault: Option<String>,
     #[serde(default)]
     attributes: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
+    #[serde(default)]
+    asked: BTreeMap<String, WrittenAsked>,
     signals: Option<WrittenSignals>,
     rows: Vec<WrittenRow>,
+}
+
+/// What a request was asked for. The fields but `prompt_ids` are those of the record of a request.
+#[derive(Debug, Deserialize)]
+struct WrittenAsked {
+    prompt_ids: Option<Vec<TokenId>>,
+    #[serde(flatten)]
+    asked: serde_json::Map<String, serde_json::Value>,
+}
+
+impl WrittenAsked {
+    /// As the host gives it for a request with this rid.
+    fn into_asked(self, rid: &str) -> AskedRequest {
+        let WrittenAsked { prompt_ids, mut asked } = self;
+        asked.insert("rid".to_owned(), rid.into());
+        if let Some(ids) = &prompt_ids {
+            asked.insert("prompt_tokens".to_owned(), ids.len().into());
+        }
+        AskedRequest { asked: serde_json::Value::Object(asked).to_string(), prompt_ids }
+    }
 }
 
 fn once() -> usize {
@@ -223,7 +245,9 @@ fn batches(written: Vec<WrittenBatch>) -> Result<Vec<(Batch, Expectation)>, Stri
             (rid, serde_json::Value::Object(attributes).to_string().into())
         };
         let attributes = written.attributes.into_iter().map(json).collect();
-        let mut updates = Updates { attributes, signals: written.signals.map(Snapshot::from) };
+        let asked = written.asked.into_iter().map(|(rid, asked)| (rid.clone(), asked.into_asked(&rid)));
+        let (asked, signals) = (asked.collect(), written.signals.map(Snapshot::from));
+        let mut updates = Updates { attributes, asked, signals };
         for _ in 0..written.times {
             let from = format!("batch {}", batches.len() + 1);
             let rows = written.rows.iter().map(|row| self::row(row, &mut tokens)).collect();

@@ -1614,6 +1614,7 @@ pub mod afterbay {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             pub type RequestId = super::super::super::afterbay::plugin::types::RequestId;
+            pub type TokenId = super::super::super::afterbay::plugin::types::TokenId;
             #[allow(unused_unsafe, clippy::all)]
             /// Returns the request's attributes as a JSON object. The operator's rules and
             /// `PUT /v1/requests/{rid}/attributes` set them. `none` if nobody set any, or if the request is not open.
@@ -1663,6 +1664,116 @@ pub mod afterbay {
                                     len5,
                                 );
                                 _rt::string_lift(bytes5)
+                            };
+                            Some(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result6
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Returns what the scheduler was asked for as a JSON object: the count of the prompt's tokens, the sampling
+            /// parameters, the grammar, the LoRA adapter and more, in the form of the message of the engine's connector.
+            /// `none` if the connector did not say, if the journal no longer has it, or if the request is not open.
+            #[allow(async_fn_in_trait)]
+            pub fn asked(request: RequestId) -> ::core::option::Option<_rt::String> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 3 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 3
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/request@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "asked"]
+                        fn wit_import1(_: i64, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: i64, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(_rt::as_i64(request), ptr0);
+                    let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+                    let result6 = match l2 {
+                        0 => None,
+                        1 => {
+                            let e = {
+                                let l3 = *ptr0
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l4 = *ptr0
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len5 = l4;
+                                let bytes5 = _rt::Vec::from_raw_parts(
+                                    l3.cast(),
+                                    len5,
+                                    len5,
+                                );
+                                _rt::string_lift(bytes5)
+                            };
+                            Some(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result6
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Returns the ids of the prompt. `none` as for `asked`, and if the ids are not kept. Each call of `asked` and
+            /// `prompt-ids` reads the journal: call them at `open` and keep what is needed.
+            #[allow(async_fn_in_trait)]
+            pub fn prompt_ids(
+                request: RequestId,
+            ) -> ::core::option::Option<_rt::Vec<TokenId>> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 3 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 3
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/request@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "prompt-ids"]
+                        fn wit_import1(_: i64, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: i64, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import1(_rt::as_i64(request), ptr0);
+                    let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+                    let result6 = match l2 {
+                        0 => None,
+                        1 => {
+                            let e = {
+                                let l3 = *ptr0
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l4 = *ptr0
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len5 = l4;
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(l3.cast(), len5, len5))
                             };
                             Some(e)
                         }
@@ -3852,9 +3963,9 @@ macro_rules! __export_transform_impl {
         =
         "component-type:wit-bindgen:0.61.1:afterbay:plugin@0.2.0:transform:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3327] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3391] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xff\x18\x01A\x02\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xbf\x19\x01A\x02\x01\
 A\x1c\x01B&\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
 x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
 \0\x06\x01n\x05\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
@@ -3898,38 +4009,40 @@ okensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\x01ku\x01r\x05\x06age-msw\x05st
 ale\x7f\x07running\x04\x07waiting\x04\x0ekv-cache-usage\x07\x04\0\x04load\x03\0\x08\
 \x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0dlive-requestsw\x09sch\
 eduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1d\
-afterbay:plugin/signals@0.2.0\x05\x08\x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequ\
-est-id\x03\0\0\x01ks\x01@\x01\x07request\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\
-\0\x1dafterbay:plugin/request@0.2.0\x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\
-\x03\x02\x01\x0a\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-long\x01y\0\x06failed\
-\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\
-\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01p\x06\x01@\x02\x05fi\
-rst\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\x05\x04\0\x07speci\
-al\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01@\x01\x04texts\0\
-\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@0.2.0\x05\x0b\x02\
-\x03\0\0\x05batch\x02\x03\0\0\x0bdescription\x02\x03\0\0\x06ending\x02\x03\0\0\x06\
-opened\x02\x03\0\0\x07verdict\x01B:\x02\x03\x02\x01\x0c\x04\0\x05batch\x03\0\0\x02\
-\x03\x02\x01\x06\x04\0\x07call-id\x03\0\x02\x02\x03\x02\x01\x0d\x04\0\x0bdescrip\
-tion\x03\0\x04\x02\x03\x02\x01\x0e\x04\0\x06ending\x03\0\x06\x02\x03\x02\x01\x0f\
-\x04\0\x06opened\x03\0\x08\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x0a\x02\
-\x03\x02\x01\x10\x04\0\x07verdict\x03\0\x0c\x01r\x02\x07pointers\x07messages\x04\
-\0\x0bbad-setting\x03\0\x0e\x01q\x02\x07setting\x01\x0f\0\x07missing\x01s\0\x04\0\
-\x0fconfigure-error\x03\0\x10\x01m\x02\x0funknown-version\x07corrupt\x04\0\x0bst\
-ate-error\x03\0\x12\x01p}\x01r\x02\x06status{\x04body\x14\x04\0\x08response\x03\0\
-\x15\x01q\x05\x07refused\x01s\0\x0aoverloaded\0\0\x09timed-out\0\0\x06failed\x01\
-s\0\x09cancelled\0\0\x04\0\x0acall-error\x03\0\x17\x01j\x01\x16\x01\x18\x01r\x03\
-\x04call\x03\x07request\x0b\x07outcome\x19\x04\0\x06answer\x03\0\x1a\x01q\x02\x07\
-release\x01y\0\x06finish\x01\x07\0\x04\0\x0erequest-action\x03\0\x1c\x01r\x02\x07\
-request\x0b\x06action\x1d\x04\0\x0frequest-verdict\x03\0\x1e\x01@\0\0\x05\x04\0\x08\
-describe\x01\x20\x01j\0\x01\x11\x01@\x01\x08settingss\0!\x04\0\x09configure\x01\"\
-\x01p\x09\x01@\x01\x08requests#\x01\0\x04\0\x04open\x01$\x01p\x0b\x01@\x01\x08re\
-quests%\x01\0\x04\0\x07changed\x01&\x01p\x0d\x01@\x01\x05batch\x01\0'\x04\0\x07p\
-rocess\x01(\x01@\0\x01\0\x04\0\x08pressure\x01)\x01p\x1b\x01p\x1f\x01@\x01\x07an\
-swers*\0+\x04\0\x08answered\x01,\x04\0\x05close\x01&\x01@\0\0\x14\x04\0\x0cexpor\
-t-state\x01-\x01j\0\x01\x13\x01@\x02\x07versions\x05state\x14\0.\x04\0\x0cimport\
--state\x01/\x04\0\x1cafterbay:plugin/plugin@0.2.0\x05\x11\x04\0\x1fafterbay:plug\
-in/transform@0.2.0\x04\0\x0b\x0f\x01\0\x09transform\x03\0\0\0G\x09producers\x01\x0c\
-processed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
+afterbay:plugin/signals@0.2.0\x05\x08\x02\x03\0\0\x08token-id\x01B\x0c\x02\x03\x02\
+\x01\x01\x04\0\x0arequest-id\x03\0\0\x02\x03\x02\x01\x09\x04\0\x08token-id\x03\0\
+\x02\x01ks\x01@\x01\x07request\x01\0\x04\x04\0\x0aattributes\x01\x05\x04\0\x05as\
+ked\x01\x05\x01p\x03\x01k\x06\x01@\x01\x07request\x01\0\x07\x04\0\x0aprompt-ids\x01\
+\x08\x03\0\x1dafterbay:plugin/request@0.2.0\x05\x0a\x01B\x13\x02\x03\x02\x01\x09\
+\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0c\
+encode-error\x03\0\x02\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03\
+ids\x05\0\x06\x04\0\x06decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\
+\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0b\
+end-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\
+\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@0.2.0\x05\x0b\x02\x03\0\0\x05batch\x02\
+\x03\0\0\x0bdescription\x02\x03\0\0\x06ending\x02\x03\0\0\x06opened\x02\x03\0\0\x07\
+verdict\x01B:\x02\x03\x02\x01\x0c\x04\0\x05batch\x03\0\0\x02\x03\x02\x01\x06\x04\
+\0\x07call-id\x03\0\x02\x02\x03\x02\x01\x0d\x04\0\x0bdescription\x03\0\x04\x02\x03\
+\x02\x01\x0e\x04\0\x06ending\x03\0\x06\x02\x03\x02\x01\x0f\x04\0\x06opened\x03\0\
+\x08\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x0a\x02\x03\x02\x01\x10\x04\0\
+\x07verdict\x03\0\x0c\x01r\x02\x07pointers\x07messages\x04\0\x0bbad-setting\x03\0\
+\x0e\x01q\x02\x07setting\x01\x0f\0\x07missing\x01s\0\x04\0\x0fconfigure-error\x03\
+\0\x10\x01m\x02\x0funknown-version\x07corrupt\x04\0\x0bstate-error\x03\0\x12\x01\
+p}\x01r\x02\x06status{\x04body\x14\x04\0\x08response\x03\0\x15\x01q\x05\x07refus\
+ed\x01s\0\x0aoverloaded\0\0\x09timed-out\0\0\x06failed\x01s\0\x09cancelled\0\0\x04\
+\0\x0acall-error\x03\0\x17\x01j\x01\x16\x01\x18\x01r\x03\x04call\x03\x07request\x0b\
+\x07outcome\x19\x04\0\x06answer\x03\0\x1a\x01q\x02\x07release\x01y\0\x06finish\x01\
+\x07\0\x04\0\x0erequest-action\x03\0\x1c\x01r\x02\x07request\x0b\x06action\x1d\x04\
+\0\x0frequest-verdict\x03\0\x1e\x01@\0\0\x05\x04\0\x08describe\x01\x20\x01j\0\x01\
+\x11\x01@\x01\x08settingss\0!\x04\0\x09configure\x01\"\x01p\x09\x01@\x01\x08requ\
+ests#\x01\0\x04\0\x04open\x01$\x01p\x0b\x01@\x01\x08requests%\x01\0\x04\0\x07cha\
+nged\x01&\x01p\x0d\x01@\x01\x05batch\x01\0'\x04\0\x07process\x01(\x01@\0\x01\0\x04\
+\0\x08pressure\x01)\x01p\x1b\x01p\x1f\x01@\x01\x07answers*\0+\x04\0\x08answered\x01\
+,\x04\0\x05close\x01&\x01@\0\0\x14\x04\0\x0cexport-state\x01-\x01j\0\x01\x13\x01\
+@\x02\x07versions\x05state\x14\0.\x04\0\x0cimport-state\x01/\x04\0\x1cafterbay:p\
+lugin/plugin@0.2.0\x05\x11\x04\0\x1fafterbay:plugin/transform@0.2.0\x04\0\x0b\x0f\
+\x01\0\x09transform\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-compo\
+nent\x070.258.3\x10wit-bindgen-rust\x060.61.1";
         };
     };
 }
@@ -3942,8 +4055,8 @@ pub use __export_transform_impl as export_transform;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2535] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc7\x12\x01A\x02\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2599] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x87\x13\x01A\x02\x01\
 A\x15\x01B&\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
 x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
 \0\x06\x01n\x05\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
@@ -3987,18 +4100,20 @@ okensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\x01ku\x01r\x05\x06age-msw\x05st
 ale\x7f\x07running\x04\x07waiting\x04\x0ekv-cache-usage\x07\x04\0\x04load\x03\0\x08\
 \x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0dlive-requestsw\x09sch\
 eduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1d\
-afterbay:plugin/signals@0.2.0\x05\x08\x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequ\
-est-id\x03\0\0\x01ks\x01@\x01\x07request\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\
-\0\x1dafterbay:plugin/request@0.2.0\x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\
-\x03\x02\x01\x0a\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-long\x01y\0\x06failed\
-\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\
-\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01p\x06\x01@\x02\x05fi\
-rst\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\x05\x04\0\x07speci\
-al\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01@\x01\x04texts\0\
-\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@0.2.0\x05\x0b\x04\
-\0?afterbay:plugin/transform-with-all-of-its-exports-removed@0.2.0\x04\0\x0b/\x01\
-\0)transform-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cproc\
-essed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
+afterbay:plugin/signals@0.2.0\x05\x08\x02\x03\0\0\x08token-id\x01B\x0c\x02\x03\x02\
+\x01\x01\x04\0\x0arequest-id\x03\0\0\x02\x03\x02\x01\x09\x04\0\x08token-id\x03\0\
+\x02\x01ks\x01@\x01\x07request\x01\0\x04\x04\0\x0aattributes\x01\x05\x04\0\x05as\
+ked\x01\x05\x01p\x03\x01k\x06\x01@\x01\x07request\x01\0\x07\x04\0\x0aprompt-ids\x01\
+\x08\x03\0\x1dafterbay:plugin/request@0.2.0\x05\x0a\x01B\x13\x02\x03\x02\x01\x09\
+\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0c\
+encode-error\x03\0\x02\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03\
+ids\x05\0\x06\x04\0\x06decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\
+\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0b\
+end-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\
+\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@0.2.0\x05\x0b\x04\0?afterbay:plugin/\
+transform-with-all-of-its-exports-removed@0.2.0\x04\0\x0b/\x01\0)transform-with-\
+all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwi\
+t-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

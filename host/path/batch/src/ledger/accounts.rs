@@ -21,14 +21,15 @@ mod record;
 
 pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use attributes::AttributesOf;
+pub use record::StoredRecord;
 pub use restart::RestartGap;
 
 use crate::ledger::requests::Requests;
 use crate::{ReaderKey, RoutingTable, Row};
 use afterbay_events::{Name, StreamTelemetry};
 use afterbay_journal as journal;
-use afterbay_journal::JournalRequest;
-use afterbay_journal::reader::{OperatorAbort, RequestState};
+use afterbay_journal::reader::{OperatorAbort, RequestState, StreamReader};
+use afterbay_journal::{FrameNo, JournalRequest};
 use afterbay_wire::{AbortShape, Batch, FinishKind};
 use attributes::of_engine;
 use bound::LiveBound;
@@ -91,6 +92,8 @@ pub struct Request {
     of_engine: Vec<(String, String)>,
     /// Whether a row of the request was received. Until then its record alone was.
     has_row: bool,
+    /// The frame of the request's record; 0 without one.
+    record: FrameNo,
     last_row_at: Instant,
 }
 
@@ -123,6 +126,7 @@ impl Request {
             attributes: None,
             of_engine: Vec::new(),
             has_row: false,
+            record: FrameNo(0),
             last_row_at: now,
         }
     }
@@ -161,6 +165,8 @@ pub struct LedgerLinks {
     pub upstream: Option<AbortSender>,
     /// The source of attributes, asked when a request begins. `None`: no plugin reads them.
     pub attributes: Option<AttributesOf>,
+    /// The journal, for plugins that read what a request asked for.
+    pub journal: Option<Arc<StreamReader>>,
     /// How the scheduler reads an abort, known from its last batch.
     pub abort_shape: Option<AbortShape>,
 }
@@ -235,6 +241,7 @@ impl Ledger {
                 count_shift: info.forwarded as i64 - info.received as i64,
                 reader_has_row: info.rows > 0,
                 has_row: info.rows > 0,
+                record: info.record_frame,
                 of_engine: of_engine(info),
                 finished_by: info.ended_early.then(|| EARLIER_RUN.into()),
                 is_finishing: info.state == RequestState::Finished,

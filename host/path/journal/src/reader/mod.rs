@@ -95,11 +95,7 @@ impl JournalReader {
             return Err(ReadError::NoStream { dir: self.dir.clone(), stream: name.into() });
         }
         let (storage, dir) = (self.storage.clone(), self.dir.join(name));
-        Ok(StreamReader {
-            segments: SegmentFiles { storage, dir },
-            name: name.into(),
-            last_read: Mutex::default(),
-        })
+        Ok(StreamReader::new(SegmentFiles { storage, dir }, name))
     }
 }
 
@@ -155,6 +151,10 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
+    pub(crate) fn new(segments: SegmentFiles, name: &str) -> StreamReader {
+        StreamReader { segments, name: name.into(), last_read: Mutex::default() }
+    }
+
     /// Name of the stream.
     pub fn name(&self) -> &str {
         &self.name

@@ -2,6 +2,7 @@
 //! next.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod asked;
 mod hand_over;
 mod live_bound;
 mod readers;

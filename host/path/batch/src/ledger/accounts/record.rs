@@ -5,9 +5,27 @@ use super::{Ledger, Request};
 use crate::records::Records;
 use crate::{DecodedBarrier, Persisted};
 use afterbay_events::Barrier as BarrierLabel;
-use afterbay_journal::{JournalRequest, Outcome, Passage, stored_rid};
+use afterbay_journal::reader::StreamReader;
+use afterbay_journal::{FrameNo, JournalRequest, Outcome, Passage, stored_rid};
 use afterbay_wire::{RequestRecord, is_health_check};
 use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The record of a request, in the journal.
+#[derive(Clone)]
+pub struct StoredRecord {
+    journal: Arc<StreamReader>,
+    frame: FrameNo,
+}
+
+impl StoredRecord {
+    /// Reads the record. `None`: the journal no longer has it, or it cannot be read.
+    pub fn read(&self) -> Option<RequestRecord> {
+        let at = self.journal.position(self.frame).ok()??;
+        let frame = self.journal.frame(&at).ok()?;
+        RequestRecord::of_frame(&frame.bytes.into())?.ok()
+    }
+}
 
 /// Most requests between two turns that are known. The record of a further one is of its first turn only.
 const TURNS_MAX: usize = 16_384;
@@ -41,8 +59,15 @@ impl Turns {
 }
 
 impl Ledger {
-    /// Opens the request of a record. A live request with its rid has it already: Afterbay has started anew, or the engine has a rid
-    /// twice. Nothing is sent.
+    /// The record of the live request with this number.
+    pub fn record_of(&self, number: u64) -> Option<StoredRecord> {
+        let request = self.requests.get(self.numbered(number)?)?;
+        let journal = self.links.journal.clone().filter(|_| request.record.0 > 0)?;
+        Some(StoredRecord { journal, frame: request.record })
+    }
+
+    /// Opens the request of a record. A live request with its rid has the record, too: Afterbay knows the request by its rows, or the
+    /// record is of the next turn of a resumable request. Nothing is sent.
     pub(super) fn account_record(
         &mut self,
         record: &RequestRecord,
@@ -54,6 +79,11 @@ impl Ledger {
         let known = self.requests.find(name.as_bytes());
         // Past the bound a request begins with its first row, for which room is made.
         let has_room = self.live() < self.bound.max && !is_health_check(name.as_bytes());
+        if let Some(known) =
+            known.and_then(|known| self.requests.get_mut(known)).filter(|it| it.record.0 == 0)
+        {
+            known.record = persisted.frame();
+        }
         let request =
             known.or_else(|| has_room.then(|| self.open_recorded(&name, record, persisted, records)));
         let text = decoded.barrier().kind.to_string();
@@ -80,6 +110,7 @@ impl Ledger {
             prompt_tokens: record.prompt_tokens.unwrap_or(0),
             attributes: self.links.attributes.as_ref().and_then(|of| of(name, &of_engine)),
             of_engine,
+            record: persisted.frame(),
             ..Request::new(handle, persisted.at().instant)
         };
         self.telemetry.counters.requests_opened.add(1);
