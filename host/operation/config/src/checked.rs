@@ -110,7 +110,7 @@ pub struct Stream {
     pub sinks: Vec<Sink>,
     /// The rule for joining rows that wait for a sink.
     pub join: Join,
-    /// What is kept of a request before its first row.
+    /// The part of a request that is kept before its first row.
     pub requests: Requests,
     /// The sources of the scheduler's load.
     pub signals: Signals,
@@ -229,7 +229,7 @@ pub enum Reads {
     Tokenizer,
 }
 
-/// What is kept of a request before its first row.
+/// The part of a request that is kept before its first row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// The part of the request's record that the journal gets.

@@ -19,13 +19,13 @@ const HEAD: &[u8] = br#"{"afterbay":"request""#;
 /// The beginning of the message that a request has ended.
 const END_HEAD: &[u8] = br#"{"afterbay":"end""#;
 
-/// What a scheduler was asked for. Fields that the engine did not say are `None` or empty.
+/// The record of what a scheduler was asked for. Fields that the engine did not say are `None` or empty.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct RequestRecord {
     /// The request's rid, as it is in its rows.
     pub rid: String,
-    /// When the scheduler got the request, in unix nanoseconds.
+    /// The time at which the scheduler got the request, in unix nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrived_unix_ns: Option<u64>,
     /// The name of the model.
@@ -37,7 +37,7 @@ pub struct RequestRecord {
     /// How tokens are chosen, and how many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
-    /// What the answer must match.
+    /// The form that the answer must match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grammar: Option<Grammar>,
     /// The log-probabilities that the client asked for.
@@ -61,7 +61,7 @@ pub struct RequestRecord {
     /// The key by which a router chose the engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,
-    /// Where the other engine is, if prefill and decode are apart.
+    /// The place of the other engine, if prefill and decode are apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
     /// The trace that the request is part of.
@@ -113,7 +113,7 @@ pub struct Sampling {
     pub ignore_eos: bool,
 }
 
-/// What an answer must match.
+/// The form that an answer must match.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Grammar {
     /// `json_schema`, `json_object`, `regex`, `ebnf`, `choice` or `structural_tag`.
@@ -139,7 +139,7 @@ pub struct Logprobs {
 /// The engine that prefills a request for this one.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
-#[expect(missing_docs, reason = "the names are SGLang's")]
+#[expect(missing_docs, reason = "the names are those of the engine that has them")]
 pub struct Bootstrap {
     pub host: Option<String>,
     pub port: Option<u64>,
@@ -264,7 +264,7 @@ impl RequestRecord {
         (!self.prompt_ids.is_empty() || self.prompt_tokens == Some(0)).then(ids)
     }
 
-    /// What the engine says of the request by name, for all that shows attributes: those of [`RequestRecord::ATTRIBUTES`].
+    /// The attributes of the request: the fields of [`RequestRecord::ATTRIBUTES`].
     pub fn attributes(&self) -> Vec<(String, String)> {
         let resumable = self.resumable.then(|| "true".to_owned());
         let all = [

@@ -88,7 +88,7 @@ pub struct Request {
     /// The properties that decide which sink reads the request.
     pub reader: ReaderKey,
     attributes: Option<Arc<str>>,
-    /// What the engine says of the request by name, above which the attributes of operators stand.
+    /// The engine's own attributes. Those of operators override them.
     of_engine: Vec<(String, String)>,
     /// Whether a row of the request was received. Until then its record alone was.
     has_row: bool,

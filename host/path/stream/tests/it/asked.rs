@@ -1,4 +1,4 @@
-//! What a request was asked for, as its plugin can ask.
+//! The record of a request, as plugins read it.
 
 use crate::world::{PluginOf, Scheduler, World};
 use afterbay_events::event::PluginLog;
@@ -14,7 +14,7 @@ fn answers(world: &World) -> Vec<String> {
 #[test]
 fn a_plugin_is_told_what_a_request_was_asked_for_also_after_a_kill_of_afterbay() {
     let mut remembers = PluginOf::new("remembers", "remembers", r#"{"asks": true}"#);
-    remembers.grants = Grants { request: true, ..Grants::default() };
+    remembers.grants = Grants { request: true, signals: true, ..Grants::default() };
     let mut world = World::new(vec![remembers]);
     let mut process = world.start();
     let sampling = Some(Sampling { max_tokens: Some(16), ..Sampling::default() });

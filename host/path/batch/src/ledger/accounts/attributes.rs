@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Returns the attributes of a rid, of which the engine says these: a JSON object, or `None` if it has none. The call must not block.
 pub type AttributesOf = Box<dyn Fn(&str, &[(String, String)]) -> Option<Arc<str>> + Send>;
 
-/// What the engine said of a request of an earlier run.
+/// The attributes that the engine gave a request of an earlier run.
 pub(super) fn of_engine(info: &RequestInfo) -> Vec<(String, String)> {
     let is_of_engine = |(name, _): &&(String, String)| RequestRecord::ATTRIBUTES.contains(&&**name);
     info.attributes.iter().filter(is_of_engine).cloned().collect()

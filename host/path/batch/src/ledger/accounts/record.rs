@@ -30,7 +30,7 @@ impl StoredRecord {
 /// Most requests between two turns that are known. The record of a further one is of its first turn only.
 const TURNS_MAX: usize = 16_384;
 
-/// What the engine said of requests of which a turn has ended and another may begin: each turn is a request, and one record is of
+/// The engine's attributes of requests of which a turn has ended and another may begin: each turn is a request, and one record is of
 /// all.
 #[derive(Default)]
 pub(super) struct Turns(HashMap<Box<str>, Vec<(String, String)>>);
@@ -44,7 +44,7 @@ impl Turns {
         }
     }
 
-    /// What was said of the request of which a turn begins.
+    /// The attributes of the request of which a turn begins.
     pub fn of(&self, rid: &str) -> Vec<(String, String)> {
         if self.0.is_empty() { Vec::new() } else { self.0.get(rid).cloned().unwrap_or_default() }
     }
