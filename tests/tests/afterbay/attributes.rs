@@ -5,8 +5,9 @@ use afterbay_tests::commands::{journal, verify};
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::{SynthRequest, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
+use afterbay_wire::RequestRecord;
 use afterbay_wire::synth::SynthWire::Msgpack;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The grants of the guest `remembers`.
 pub(super) const GRANT: &str = r#"["log", "signals", "request"]"#;
@@ -51,11 +52,6 @@ fn attributes_are_set_by_rules_and_over_the_admin_address_before_and_during_a_re
     assert_eq!(afterbay.stop(), 0);
 }
 
-/// The connector's message with the attributes of a request.
-fn of_engine(rid: &str, attributes: &Value) -> Vec<u8> {
-    json!({"afterbay": "attributes", "rid": rid, "attributes": attributes}).to_string().into()
-}
-
 #[test]
 fn attributes_of_the_engine_reach_plugins_and_the_journal_and_no_reader() {
     let sandbox = Sandbox::new();
@@ -63,9 +59,10 @@ fn attributes_of_the_engine_reach_plugins_and_the_journal_and_no_reader() {
     let config = sandbox.config().plugin("p", &guest("remembers"), "").granted(GRANT);
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
-    sender.send(&of_engine("a", &json!({"lora": "sql"})));
+    let record = RequestRecord { rid: "a".into(), lora: Some("sql".into()), ..RequestRecord::default() };
+    sender.send(&record.to_frame());
     // A connector of another version.
-    sender.send(br#"{"afterbay":"attributes","rid":7}"#);
+    sender.send(b"{\"afterbay\":\"request\",\"rid\":7}\n");
     let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(Msgpack, vec![a.row(&[1]), b.row(&[2])]));
     assert_eq!(rows(&reader.frame()).len(), 2);

@@ -6,8 +6,9 @@ use std::process::Stdio;
 use afterbay_tests::commands::{afterbay_command, journal, json_lines, run_afterbay, run_command, verify};
 use afterbay_tests::frames::{SynthRequest, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, until};
+use afterbay_wire::RequestRecord;
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A running Afterbay with three requests: `chat-done` has ended, `chat-live` and `other-live` are live.
 struct Scene {
@@ -357,4 +358,60 @@ fn an_unknown_rid_is_an_error_with_the_most_similar_rid_and_an_ambiguous_one_wit
     // The request exists, but has no row in that time.
     assert_eq!(scene.ask(&["export", "--rid", "chat-done", "--until", "1h"]), "");
     assert_eq!(scene.afterbay.stop(), 0);
+}
+
+#[test]
+fn the_turns_of_a_session_are_trajectories_as_lines_and_as_parquet_and_a_timed_trace() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut prompt: Vec<u32> = vec![5, 6, 7];
+    for turn in 0..5_u64 {
+        let rid = format!("turn-{turn}");
+        let record = RequestRecord {
+            rid: rid.clone(),
+            session: Some("s-1".into()),
+            arrived_unix_ns: Some((1_700_000_000 + turn) * 1_000_000_000),
+            ..RequestRecord::default()
+        };
+        sender.send(&record.with_prompt(&prompt).to_frame());
+        let mut request = SynthRequest::new(&rid);
+        let frames = [vec![request.row(&[40 + turn as i64])], vec![request.last(&[50])]];
+        for frame in frames {
+            sender.send(&batch(Msgpack, frame));
+            // The record is forwarded to nobody.
+            assert_eq!(rows(&reader.frame()).len(), 1);
+        }
+        // The third turn's prompt is the second one tokenised again.
+        prompt.extend([40 + turn as u32, if turn == 1 { 51 } else { 50 }, 9]);
+    }
+    assert_eq!(afterbay.stop(), 0);
+    let [session] = journal(&sandbox, &["trajectories"]).json_lines_of(0);
+    assert_eq!(session["session"], "s-1");
+    let turns = session["turns"].as_array().unwrap();
+    let kept: Vec<_> = turns.iter().map(|turn| turn["prefix"]["is_kept"].as_bool()).collect();
+    assert_eq!(kept, [None, Some(true), Some(false), Some(true), Some(true)], "{session}");
+    assert_eq!(
+        (&turns[2]["prefix"]["equal"], &turns[2]["prefix"]["got"]),
+        (&json!(7), &json!(51)),
+        "{session}"
+    );
+    assert_eq!(
+        (&turns[0]["prompt_ids"], &turns[0]["ids"]),
+        (&json!([5, 6, 7]), &json!([40, 50])),
+        "{session}"
+    );
+    assert!(turns.iter().all(|turn| turn["missing"] == json!([])), "{session}");
+    let file = sandbox.text("sessions.parquet");
+    assert_eq!(journal(&sandbox, &["trajectories", "--parquet", &file]).code, 0);
+    let bytes = std::fs::read(&file).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    let trace = journal(&sandbox, &["timed-trace", "--block-tokens", "2"]).json_lines();
+    let lengths: Vec<_> =
+        trace.iter().map(|it| (it["timestamp"].as_f64(), it["input_length"].as_u64())).collect();
+    let expected =
+        [(0.0, 3), (1.0, 6), (2.0, 9), (3.0, 12), (4.0, 15)].map(|(at, tokens)| (Some(at), Some(tokens)));
+    assert_eq!(lengths, expected);
+    assert!(trace.iter().all(|it| it["hash_ids"][0] == trace[0]["hash_ids"][0]));
 }
