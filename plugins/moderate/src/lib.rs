@@ -17,12 +17,12 @@ use afterbay_plugin::call::{self, Answer, CallError};
 use afterbay_plugin::text::Vocabulary;
 use afterbay_plugin::{
     Batch, Columns, ConfigureError, Opened, Plugin, RequestId, RequestVerdicts, Requests, Row, TokenId,
-    Verdicts, bad_setting, metrics,
+    Verdicts, bad_setting, metrics, prompt_ids, tokenizer,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use request::{Judgement, RequestText, Settled};
+use request::{Judgement, RequestText, Settled, last_characters};
 use service::{Format, Question, Service};
 
 /// The time for which a row is held. The operator's `limits.hold` caps it.
@@ -51,6 +51,9 @@ pub struct Settings {
     /// Characters before the window that the service sees again, so that it knows the context.
     #[serde(default = "two_hundred")]
     overlap: usize,
+    /// Characters of the end of the prompt that the service sees with each window. 0: none.
+    #[serde(default)]
+    prompt: usize,
     /// `matched` of the finish reason of a blocked request.
     #[serde(default = "blocked")]
     reason: String,
@@ -73,6 +76,7 @@ pub struct Moderate {
     endpoint: String,
     window: usize,
     overlap: usize,
+    prompt: usize,
     reason: String,
     notice: String,
     notice_ids: Vec<TokenId>,
@@ -86,15 +90,18 @@ impl Plugin for Moderate {
         Columns::OUTPUT_IDS.union(Columns::TEXTS).union(Columns::WAITING).union(Columns::FINISHED);
 
     fn new(settings: Settings) -> Result<Self, ConfigureError> {
-        let Settings { endpoint, format, model, categories, window, overlap, reason, notice } = settings;
+        let Settings { endpoint, format, model, categories, window, overlap, prompt, reason, notice } =
+            settings;
         if endpoint.is_empty() {
             return Err(bad_setting("/endpoint", "must be the name of a [[call]]"));
         }
         if !(1..=CHARACTERS_MAX).contains(&window) {
             return Err(bad_setting("/window", format!("{window}, must be 1 to {CHARACTERS_MAX}")));
         }
-        if overlap > CHARACTERS_MAX {
-            return Err(bad_setting("/overlap", format!("{overlap}, must be at most {CHARACTERS_MAX}")));
+        for (pointer, value) in [("/overlap", overlap), ("/prompt", prompt)] {
+            if value > CHARACTERS_MAX {
+                return Err(bad_setting(pointer, format!("{value}, must be at most {CHARACTERS_MAX}")));
+            }
         }
         if format == Format::Webhook && (model.is_some() || !categories.is_empty()) {
             let pointer = if model.is_some() { "/model" } else { "/categories" };
@@ -106,6 +113,7 @@ impl Plugin for Moderate {
             endpoint,
             window,
             overlap,
+            prompt,
             reason,
             notice_ids: vocabulary.encode(notice.as_bytes()),
             notice,
@@ -115,7 +123,10 @@ impl Plugin for Moderate {
     }
 
     fn opened(&mut self, request: &Opened) {
-        self.requests.insert(request.request, RequestText::new(&request.rid));
+        self.requests.insert(
+            request.request,
+            RequestText::new(&request.rid, prompt_end(request.request, self.prompt)),
+        );
     }
 
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
@@ -169,8 +180,9 @@ impl Moderate {
             return;
         }
         if request.is_due(self.window, row.is_last()) {
-            let (text, rid) = request.question(self.overlap);
-            let question = Question { request: row.request(), rid, text: &text, is_final: row.is_last() };
+            let (text, rid, prompt) = request.question(self.overlap);
+            let question =
+                Question { request: row.request(), rid, prompt, text: &text, is_final: row.is_last() };
             let call = call::send(&self.endpoint, row.request(), &self.service.body(&question));
             request.asked(call);
         }
@@ -197,6 +209,17 @@ impl Moderate {
         metrics::counter_add("windows", &[("result", result)], 1);
         judgement
     }
+}
+
+/// The last characters of the prompt. `None` if none are wanted, or the prompt is not known.
+fn prompt_end(request: RequestId, characters: usize) -> Option<String> {
+    if characters == 0 {
+        return None;
+    }
+    let ids = prompt_ids(request)?;
+    // Most tokens have several characters, so these are enough.
+    let text = tokenizer::decode(&ids[ids.len().saturating_sub(characters)..]);
+    Some(String::from_utf8_lossy(&text[last_characters(&text, characters)..]).into_owned())
 }
 
 fn words(error: &CallError) -> String {

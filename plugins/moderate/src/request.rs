@@ -22,6 +22,8 @@ pub enum Judgement {
 /// The text of one request.
 pub struct RequestText {
     rid: String,
+    /// The end of the prompt.
+    prompt: Option<String>,
     /// The end of the text that is in windows, as context for the next window.
     context: Vec<u8>,
     /// The held rows that are in no window.
@@ -79,9 +81,10 @@ impl HeldText {
 }
 
 impl RequestText {
-    pub fn new(rid: &str) -> Self {
+    pub fn new(rid: &str, prompt: Option<String>) -> Self {
         Self {
             rid: rid.to_owned(),
+            prompt,
             context: Vec::new(),
             next: HeldText::default(),
             windows: VecDeque::new(),
@@ -134,14 +137,14 @@ impl RequestText {
         self.windows.len() < WINDOWS_MAX && characters(text) >= window
     }
 
-    /// The text for the service, with this much context before it, and the rid.
-    pub fn question(&mut self, overlap: usize) -> (String, &str) {
+    /// The text for the service, with this much context before it, the rid, and the end of the prompt.
+    pub fn question(&mut self, overlap: usize) -> (String, &str, Option<&str>) {
         let mut text = std::mem::take(&mut self.context);
         text.extend_from_slice(&self.next.text);
         let question = String::from_utf8_lossy(&text).into_owned();
         let from = last_characters(&text, overlap);
         self.context = text.split_off(from);
-        (question, &self.rid)
+        (question, &self.rid, self.prompt.as_deref())
     }
 
     /// Makes a window of the rows that are in none.
@@ -190,7 +193,7 @@ fn characters(text: &[u8]) -> usize {
 }
 
 /// The index at which the last characters of the text begin.
-fn last_characters(text: &[u8], count: usize) -> usize {
+pub fn last_characters(text: &[u8], count: usize) -> usize {
     if count == 0 {
         return text.len();
     }

@@ -30,6 +30,8 @@ pub struct Service {
 pub struct Question<'a> {
     pub request: RequestId,
     pub rid: &'a str,
+    /// The end of the prompt.
+    pub prompt: Option<&'a str>,
     pub text: &'a str,
     /// Whether the request ends with this text.
     pub is_final: bool,
@@ -38,11 +40,17 @@ pub struct Question<'a> {
 impl Service {
     /// The body of a question.
     pub fn body(&self, question: &Question<'_>) -> Vec<u8> {
-        let Question { request, rid, text, is_final } = question;
+        let Question { request, rid, prompt, text, is_final } = question;
         let mut body = match self.format {
-            Format::Openai => json!({ "input": text }),
+            Format::Openai => match prompt {
+                Some(prompt) => json!({ "input": [prompt, text] }),
+                None => json!({ "input": text }),
+            },
             Format::Webhook => json!({ "rid": rid, "text": text, "final": is_final }),
         };
+        if let (Format::Webhook, Some(prompt)) = (self.format, prompt) {
+            body["prompt"] = json!(prompt);
+        }
         match (self.format, &self.model) {
             (Format::Openai, Some(model)) => body["model"] = json!(model),
             (Format::Openai, None) => {}

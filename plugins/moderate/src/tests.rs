@@ -215,3 +215,25 @@ fn a_wrong_setting_is_named() {
         assert!(error.message().starts_with(pointer), "{error:?}");
     }
 }
+
+#[test]
+fn the_service_sees_the_end_of_the_prompt_if_it_is_asked_for_and_known() {
+    let body = |settings: &str, knows: bool| {
+        let mut plugin = plugin(settings);
+        if knows {
+            plugin.set_asked(1, "{}", &ids("what is ab"));
+        }
+        plugin.open(1);
+        plugin.process(&[row("abcd", 0)]);
+        serde_json::from_slice::<Value>(&plugin.calls().remove(0).body).unwrap()
+    };
+    let webhook = r#"{"endpoint": "m", "window": 4, "format": "webhook", "prompt": 5}"#;
+    assert_eq!(body(webhook, true)["prompt"], "is ab");
+    assert_eq!(body(webhook, false).get("prompt"), None);
+    let openai = r#"{"endpoint": "m", "window": 4, "prompt": 100}"#;
+    assert_eq!(body(openai, true)["input"], json!(["what is ab", "abcd"]));
+    assert_eq!(body(SMALL, true)["input"], "abcd");
+    let refused =
+        Harness::<Moderate>::with_tokens(r#"{"endpoint": "m", "prompt": 100001}"#, Vec::new()).err();
+    assert!(format!("{refused:?}").contains("100001, must be at most 100000"), "{refused:?}");
+}
