@@ -89,7 +89,7 @@ pub const PLUGIN_HOLD: (Duration, Duration) = (Duration::from_millis(10), Durati
 pub const SYNC_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
 /// Smallest and largest `journal.segment`. The largest is the journal's own bound.
 pub const SEGMENT_BYTES: (u64, u64) = (MIB, 2 * GIB);
-/// `journal.retain.bytes` has room for at least this many segments per stream: the open one and a sealed one.
+/// `journal.retain.bytes` has room for at least this many segments per stream: the open one and one that has ended.
 pub const RETAIN_SEGMENTS_MIN: u64 = 2;
 /// Largest `journal.retain.bytes`.
 pub const RETAIN_BYTES_MAX: u64 = 1 << 50;

@@ -17,7 +17,7 @@ pub enum DrainOutcome {
     HandedOver,
     /// The readers have everything that was received.
     Complete,
-    /// Frames were not sent, bytes of senders were not received, or the journal is not sealed.
+    /// Frames were not sent, bytes of senders were not received, or the journal has no summary.
     Incomplete,
     /// A stream panicked.
     Failed,
@@ -54,7 +54,7 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
         let name: afterbay_events::Name = stream.name().into();
         let joined = tokio::task::spawn_blocking(move || stream.join()).await?;
         let frames = shared.metrics.stream(&name).frames_received.get();
-        if joined.as_ref().is_ok_and(|ended| report_unsealed(shared, &name, ended)) {
+        if joined.as_ref().is_ok_and(|ended| report_no_summary(shared, &name, ended)) {
             left = left.max(DrainOutcome::Incomplete);
         }
         match joined {
@@ -84,7 +84,7 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
 }
 
 /// Publishes what the journal of a stream lacks. Returns whether it lacks something.
-fn report_unsealed(shared: &Shared, stream: &afterbay_events::Name, ended: &Ended) -> bool {
+fn report_no_summary(shared: &Shared, stream: &afterbay_events::Name, ended: &Ended) -> bool {
     let publish = |what: String| {
         shared.events.publish(JournalNotice { stream: stream.clone(), is_wrong: true, what });
     };
@@ -95,7 +95,7 @@ fn report_unsealed(shared: &Shared, stream: &afterbay_events::Name, ended: &Ende
         ));
     }
     if let Some(why) = &ended.journal {
-        publish(format!("it is not sealed, and the next start scans its end: {why}"));
+        publish(format!("it has no summary, and the next start scans its end: {why}"));
     }
     ended.unpersisted > 0 || ended.journal.is_some()
 }

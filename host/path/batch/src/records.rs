@@ -355,13 +355,13 @@ impl Records {
         self.writer.durable()
     }
 
-    /// Writes the records and seals the journal, so that it can be opened again by whoever takes the stream over. Only drop the
+    /// Writes the records and ends the journal, so that it can be opened again by whoever takes the stream over. Only drop the
     /// stage afterwards. On an error the stage continues.
     pub fn hand_over(&mut self) -> Result<(), WriteError> {
         self.writer.hand_over()
     }
 
-    /// Seals the journal.
+    /// Ends the journal, with a summary.
     pub fn finish(self) -> Result<(), WriteError> {
         self.writer.finish()
     }

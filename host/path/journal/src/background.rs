@@ -1,4 +1,4 @@
-//! Background work on a stream's segments: syncing, sealing, and rewriting after a failed sync. One thread
+//! Background work on a stream's segments: syncing, summaries, and rewriting after a failed sync. One thread
 //! per stream. The writer hands over each segment when it begins and when it ends.
 
 use std::collections::VecDeque;
@@ -55,7 +55,7 @@ pub(crate) struct StreamShared {
     /// Segments that the next start expects.
     manifest: Mutex<ManifestFile>,
     /// Last segment that got no summary, and the error.
-    pub unsealed: Mutex<Option<(SegmentId, String)>>,
+    pub no_summary: Mutex<Option<(SegmentId, String)>>,
     notices: Mutex<VecDeque<BackgroundNotice>>,
     has_notices: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -74,7 +74,7 @@ struct TrackedSegment {
     /// Set once the writer has left the segment.
     ended: Option<Arc<SegmentEnd>>,
     /// Whether the summary is written.
-    sealed: bool,
+    has_end: bool,
     /// Whether the file's name survives a power cut.
     named: bool,
     /// Whether the segment must be rewritten: a sync failed, or its file is missing.
@@ -107,7 +107,7 @@ impl StreamShared {
             queue: Mutex::default(),
             recent_ends: Mutex::default(),
             manifest: Mutex::default(),
-            unsealed: Mutex::default(),
+            no_summary: Mutex::default(),
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
             wake: OnceLock::new(),
@@ -148,7 +148,7 @@ impl StreamShared {
             segment,
             begins,
             ended: None,
-            sealed: false,
+            has_end: false,
             named: false,
             damaged: false,
             failure_reported: false,
@@ -311,7 +311,7 @@ impl StreamShared {
         if std::mem::replace(&mut entrusted.damaged, true) {
             return false;
         }
-        entrusted.sealed = false;
+        entrusted.has_end = false;
         if entrusted.ended.is_none() {
             self.renew.store(true, SeqCst);
         }
@@ -346,13 +346,16 @@ impl StreamShared {
                 continue;
             }
             if let Some(ended) = &ended
-                && !entrusted.sealed
+                && !entrusted.has_end
             {
                 if let Err(error) = write_end(&*entrusted.segment.file, &entrusted.segment.header, ended) {
-                    *lock(&self.unsealed) = Some((id, error.to_string()));
-                    self.push_notice(BackgroundNotice::SealFailed { segment: id, error: error.to_string() });
+                    *lock(&self.no_summary) = Some((id, error.to_string()));
+                    self.push_notice(BackgroundNotice::SummaryFailed {
+                        segment: id,
+                        error: error.to_string(),
+                    });
                 }
-                entrusted.sealed = true;
+                entrusted.has_end = true;
             }
             if self.policy != SyncPolicy::None
                 && let Err(error) = self.sync(&mut entrusted)

@@ -25,7 +25,7 @@ pub const LIVE_REQUESTS_MAX: usize = 1 << 18;
 /// Requests that may begin in one segment. The next frame begins a new segment.
 pub const SEGMENT_REQUESTS_MAX: usize = 1 << 16;
 
-/// Frames in one segment. The next frame begins a new segment. A start and a reader scan a segment that is not sealed: frames of one row
+/// Frames in one segment. The next frame begins a new segment. A start and a reader scan a segment without a summary: frames of one row
 /// would make a segment of the usual size slow to scan.
 pub const SEGMENT_FRAMES_MAX: u64 = 1 << 17;
 

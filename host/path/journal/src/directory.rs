@@ -199,7 +199,7 @@ impl JournalDirectory {
     }
 
     /// Whether no process changes this segment of a stream any more, apart from an erasure: a later segment exists, and the
-    /// segment is sealed and synced, as far as possible.
+    /// segment has its summary and is synced, as far as possible.
     ///
     /// # Errors
     /// The directory cannot be listed.

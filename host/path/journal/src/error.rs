@@ -102,8 +102,8 @@ pub enum WriteError {
     #[error(transparent)]
     HeldBack(#[from] HeldBack),
     /// Everything is written, but the last segment has no summary. The next start scans the segment.
-    #[error("journal segment {segment}: not sealed: {why}")]
-    Unsealed {
+    #[error("journal segment {segment}: no summary: {why}")]
+    NoSummary {
         /// Segment without a summary.
         segment: SegmentId,
         /// Error of the system.

@@ -160,7 +160,7 @@ impl ExcerptWriter<'_> {
         let previous_end = self.previous.filter(follows).map_or(0, |(_, end)| end);
         let header = SegmentHeader {
             previous_end: previous_end as u32,
-            previous_sealed: previous_end > 0,
+            previous_has_summary: previous_end > 0,
             ..segment.header
         };
         let mut file = ExcerptFile::create(&self.dir, header)?;
@@ -303,7 +303,7 @@ impl ExcerptFile {
 
     fn write(&mut self) -> Result<(), IoError> {
         let mut records = std::mem::take(&mut self.pending);
-        format::seal(&mut records, self.salt, self.written);
+        format::add_checksums(&mut records, self.salt, self.written);
         self.append(&records)
     }
 

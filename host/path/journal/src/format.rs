@@ -40,7 +40,7 @@ pub(crate) struct SegmentHeader {
     /// failed write left them and could not be cut off.
     pub previous_end: u32,
     /// Whether the segment before this one was to get a summary.
-    pub previous_sealed: bool,
+    pub previous_has_summary: bool,
 }
 
 /// Result of reading a header.
@@ -144,7 +144,7 @@ impl RecordHead {
         u64::from(self.payload) + RECORD_BYTES as u64
     }
 
-    /// Writes the head without its checksum. [`seal`] fills the checksum in.
+    /// Writes the head without its checksum. [`add_checksums`] fills the checksum in.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut head = [0; HEAD_BYTES];
         head[..4].copy_from_slice(&self.payload.to_le_bytes());
@@ -206,7 +206,7 @@ pub(crate) fn decoded<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
 ///
 /// A lone head at the end (a frame whose bytes stand elsewhere) gets its own checksum. The function returns
 /// that checksum, because the frame's checksum continues from it.
-pub(crate) fn seal(records: &mut [u8], salt: u32, mut offset: u64) -> Option<u32> {
+pub(crate) fn add_checksums(records: &mut [u8], salt: u32, mut offset: u64) -> Option<u32> {
     let mut rest = records;
     while let Some((head, after)) = rest.split_first_chunk_mut::<HEAD_BYTES>() {
         let crc = checksum(seed(salt, offset), &head[..24]);

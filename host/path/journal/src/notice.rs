@@ -45,7 +45,7 @@ pub enum BackgroundNotice {
     /// The summary of a segment could not be written. Readers scan the segment, and the next start writes the
     /// summary.
     #[error("segment {segment} has no summary, the next start writes it: {error}")]
-    SealFailed {
+    SummaryFailed {
         /// Segment without a summary.
         segment: SegmentId,
         /// Error of the system.

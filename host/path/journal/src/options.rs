@@ -65,7 +65,7 @@ impl Default for JournalOptions {
     }
 }
 
-/// Threads for syncing, sealing and retention.
+/// Threads for syncing, summaries and retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
     /// The journal runs one thread for retention and one per stream.

@@ -92,7 +92,7 @@ pub(crate) struct WriterStart {
     pub found: RecoveredStream,
     pub next_sequence: u32,
     pub previous_end: u64,
-    pub previous_sealed: bool,
+    pub previous_has_summary: bool,
     /// Manifest that the next start is to find.
     pub manifest: Manifest,
 }
@@ -106,7 +106,7 @@ impl WriterStart {
             found,
             next_sequence: 0,
             previous_end: 0,
-            previous_sealed: true,
+            previous_has_summary: true,
             manifest: Manifest::default(),
         }
     }
@@ -135,12 +135,12 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     let (newest, mut scanned) = newest_summary(storage, dir, &listed, &mut found)?;
     let clean = scanned.is_empty() && newest.as_ref().is_none_or(|newest| newest.totals.clean);
     let mut previous_end = newest.as_ref().map_or(0, |summary| summary.begins);
-    let mut previous_sealed = true;
+    let mut previous_has_summary = true;
     let mut state = newest.as_ref().map_or_else(StreamState::new, StreamState::at_end_of);
     scanned.reverse();
     for at in 0..scanned.len() {
         let limit = scanned.get(at + 1).map_or(u64::MAX, |next| next.recorded_end_of(scanned[at].id).limit);
-        (previous_end, previous_sealed) = repair(&scanned[at], limit, &mut state, &mut found)?;
+        (previous_end, previous_has_summary) = repair(&scanned[at], limit, &mut state, &mut found)?;
     }
     if !clean {
         state.totals.next_request += REQUESTS_LEFT_OUT;
@@ -167,7 +167,7 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
         if manifest.segments > 0 { next_sequence.max(manifest.newest.sequence + 1) } else { next_sequence };
     manifest.set_segments(&remaining);
     manifest.lost += found.missing.map_or(0, |missing| missing.missing);
-    Ok(WriterStart { state, found, next_sequence, previous_end, previous_sealed, manifest })
+    Ok(WriterStart { state, found, next_sequence, previous_end, previous_has_summary, manifest })
 }
 
 /// Removes files that a dying process left incomplete.

@@ -27,7 +27,7 @@ pub(crate) struct Segment {
     pub header: SegmentHeader,
 }
 
-/// Summary of a sealed segment.
+/// Summary of a segment that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentSummary {
     pub entries: Vec<RequestEntry>,
@@ -42,12 +42,12 @@ pub(crate) struct RecordedEnd {
     /// End of the records.
     pub limit: u64,
     /// Whether the segment was to get a summary.
-    pub sealed: bool,
+    pub has_summary: bool,
 }
 
 impl Default for RecordedEnd {
     fn default() -> RecordedEnd {
-        RecordedEnd { limit: u64::MAX, sealed: false }
+        RecordedEnd { limit: u64::MAX, has_summary: false }
     }
 }
 
@@ -74,7 +74,7 @@ impl Segment {
         self.file.bytes().map_err(|error| IoError::new("stat", &self.path, error).into())
     }
 
-    /// Reads the summary. Returns `None` if the segment is not sealed or any part of the summary is damaged.
+    /// Reads the summary. Returns `None` if there is none or any part of the summary is damaged.
     pub fn summary(&self) -> Result<Option<SegmentSummary>, ReadError> {
         let Some(RawRecord { head, offset: trailer }) = self.trailer()? else { return Ok(None) };
         let begins = head.number;
@@ -108,7 +108,7 @@ impl Segment {
         Ok(found.filter(|record| record.head.kind == RecordKind::TRAILER))
     }
 
-    /// Reads the index of the rids that the summary lists. Returns `None` if the segment is not sealed or the index is damaged.
+    /// Reads the index of the rids that the summary lists. Returns `None` if there is none or the index is damaged.
     pub fn rids(&self) -> Result<Option<RidIndex>, ReadError> {
         let Some(RawRecord { head, offset: trailer }) = self.trailer()? else { return Ok(None) };
         if !(HEADER_BYTES as u64..trailer).contains(&head.time) {
@@ -143,7 +143,7 @@ impl Segment {
         if self.id.sequence.checked_sub(1) != Some(id.sequence) || self.header.previous_end == 0 {
             return RecordedEnd::default();
         }
-        RecordedEnd { limit: self.header.previous_end.into(), sealed: self.header.previous_sealed }
+        RecordedEnd { limit: self.header.previous_end.into(), has_summary: self.header.previous_has_summary }
     }
 
     /// Reads the payload of a record that a scan skipped. Returns `None` if it is damaged.

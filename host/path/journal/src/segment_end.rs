@@ -1,4 +1,4 @@
-//! Seals segments: cuts the file where the records end and writes the summary there.
+//! Ends segments: cuts the file where the records end and writes the summary there.
 
 use std::io::{self, IoSlice};
 
@@ -24,7 +24,7 @@ pub(crate) fn write_end(file: &dyn File, header: &SegmentHeader, ended: &Segment
         file.truncate(ended.bytes)?;
     }
     let mut records = end_records(entries, totals, ended.bytes);
-    format::seal(&mut records, header.salt, ended.bytes);
+    format::add_checksums(&mut records, header.salt, ended.bytes);
     // Uses the reserved space first, so that a summary fits on a full disk.
     write_all(file, &mut [IoSlice::new(&records)], ended.bytes).inspect_err(|_| {
         // Half a summary is useless. Readers skip it where it cannot be cut off.

@@ -30,7 +30,7 @@ impl StreamState {
         StreamState { totals, ..StreamState::default() }
     }
 
-    /// State at the end of a sealed segment.
+    /// State at the end of a segment with a summary.
     pub fn at_end_of(summary: &SegmentSummary) -> StreamState {
         let (requests, totals) = (summary.entries.iter().cloned().collect(), summary.totals.clone());
         StreamState { requests, totals, dropped_run: None }

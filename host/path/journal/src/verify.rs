@@ -502,9 +502,9 @@ impl Verifier {
         previous: RecordedEnd,
         begins: Option<u64>,
     ) -> Result<(), ReadError> {
-        let half = previous.sealed && segment.bytes()? > previous.limit;
+        let half = previous.has_summary && segment.bytes()? > previous.limit;
         let begins = begins.or(half.then_some(previous.limit));
-        // The segment may have been sealed meanwhile.
+        // The segment may have got its summary meanwhile.
         if let Some(begins) = begins
             && segment.summary()?.is_none()
         {

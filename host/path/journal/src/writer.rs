@@ -60,7 +60,7 @@ pub struct JournalWriter {
     keep_from: Option<FrameNo>,
     next_sequence: u32,
     previous_end: u64,
-    previous_sealed: bool,
+    previous_has_summary: bool,
     healthy: bool,
     /// Size of the last frame that found no room. Records about frames may still fit.
     refused: Option<usize>,
@@ -101,7 +101,8 @@ impl JournalWriter {
         shared: Arc<StreamShared>,
         recovery: WriterStart,
     ) -> Result<(JournalWriter, RecoveredStream), OpenError> {
-        let WriterStart { state, mut found, next_sequence, previous_end, previous_sealed, .. } = recovery;
+        let WriterStart { state, mut found, next_sequence, previous_end, previous_has_summary, .. } =
+            recovery;
         let mut writer = JournalWriter {
             thread: None,
             active: None,
@@ -114,7 +115,7 @@ impl JournalWriter {
             keep_from: None,
             next_sequence,
             previous_end,
-            previous_sealed,
+            previous_has_summary,
             healthy: true,
             refused: found.refused.is_some().then_some(0),
             reserves: true,
@@ -383,7 +384,7 @@ impl JournalWriter {
             && !self.shared.is_damaged()
     }
 
-    /// Writes the waiting records, seals the segment and syncs (unless `SyncPolicy::None`), so that the next
+    /// Writes the waiting records, ends the segment and syncs (unless `SyncPolicy::None`), so that the next
     /// start has nothing to scan. Fails if records are not written or the segment has no summary: the next
     /// start scans it, as after dropping the writer.
     pub fn finish(mut self) -> Result<(), WriteError> {
@@ -392,10 +393,10 @@ impl JournalWriter {
 
     /// Does what [`JournalWriter::finish`] does, and lets the stream be opened again: by this process, or by another one that
     /// has the lock. Only drop this writer afterwards. If the waiting records cannot be written, the writer continues. An
-    /// unsealed segment is no error: the next start scans it.
+    /// segment without a summary is no error: the next start scans it.
     pub fn hand_over(&mut self) -> Result<(), WriteError> {
         match self.close_segment() {
-            Ok(()) | Err(WriteError::Unsealed { .. }) => {}
+            Ok(()) | Err(WriteError::NoSummary { .. }) => {}
             Err(error) => return Err(error),
         }
         self.is_handed_over = true;
@@ -408,9 +409,9 @@ impl JournalWriter {
         let left = self.active.as_ref().map(|active| active.segment.id);
         self.leave(true, true);
         self.stop();
-        let unsealed = lock(&self.shared.unsealed).take();
-        match unsealed.filter(|(segment, _)| Some(*segment) == left) {
-            Some((segment, why)) => Err(WriteError::Unsealed { segment, why }),
+        let no_summary = lock(&self.shared.no_summary).take();
+        match no_summary.filter(|(segment, _)| Some(*segment) == left) {
+            Some((segment, why)) => Err(WriteError::NoSummary { segment, why }),
             None => Ok(()),
         }
     }
@@ -490,7 +491,7 @@ impl JournalWriter {
     fn write(&mut self, frame: &[u8]) -> Result<(SegmentId, u64), WriteError> {
         let Some(active) = &self.active else { return Err(self.no_segment()) };
         let offset = active.end;
-        let head = format::seal(&mut self.pending, active.segment.header.salt, offset);
+        let head = format::add_checksums(&mut self.pending, active.segment.header.salt, offset);
         let crc = head.map(|head| checksum(head, frame).to_le_bytes());
         let crc = crc.as_ref().map_or(&[][..], |crc| crc);
         let bytes = (self.pending.len() + frame.len() + crc.len()) as u64;

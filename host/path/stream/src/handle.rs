@@ -113,7 +113,7 @@ impl StreamHandle {
         self.send(StreamCommand::Stop { deadline });
     }
 
-    /// Stops the stream between two frames, so that another process can take it over: seals the journal and replies with the
+    /// Stops the stream between two frames, so that another process can take it over: ends the journal and replies with the
     /// rest of the state. The stream then waits for [`StreamHandle::resume`] or [`StreamHandle::leave`]; other commands wait,
     /// too. Replies with the reason if the stream cannot be handed over now. The stream then goes on.
     pub fn hand_over(&self, reply: impl FnOnce(Result<StreamState, String>) + Send + 'static) {

@@ -61,7 +61,7 @@ pub struct Ended {
     pub unread_bytes: u64,
     /// Received frames that the journal refused. They are lost.
     pub unpersisted: usize,
-    /// The reason why the journal could not be sealed. The next start recovers it.
+    /// The reason why the journal could not be ended. The next start recovers it.
     pub journal: Option<String>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Runner {
     stop: Option<Instant>,
     panics: Panics,
     /// Set while another process may take the stream over: the times of the held rows. The pipeline stands still, and its
-    /// journal is sealed.
+    /// journal has its summary.
     handed_over: Option<Vec<HoldTimes>>,
     /// Whether a hand-over has failed after the sinks had prepared for it: the pipeline is rebuilt.
     resumes: bool,
@@ -276,7 +276,7 @@ impl Runner {
         if self.is_stopped(now.instant) { TurnEnd::Stop } else { TurnEnd::Continue }
     }
 
-    /// Stops between two frames: the journal gets all records and is sealed. Returns the rest of the state. On an error the
+    /// Stops between two frames: the journal gets all records and its summary. Returns the rest of the state. On an error the
     /// stream continues.
     fn hand_over(&mut self, now: Timestamp) -> Result<StreamState, String> {
         if self.stop.is_some() {

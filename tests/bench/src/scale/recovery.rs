@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Most bytes of the journal's frames. All are in one segment: a start reads only what the last process did not seal.
+/// Most bytes of the journal's frames. All are in one segment: a start reads only what the last process did not sum up.
 const FRAMES_BYTES: u64 = 800 << 20;
 /// Most frames. A segment has at most 131,072.
 const FRAMES: u64 = 120_000;
@@ -38,7 +38,7 @@ pub(super) fn measure(rows: u64, is_cached: bool) -> anyhow::Result<Recovery> {
     maker.requests(frames_bytes)?;
     maker.flush()?;
     drop(maker);
-    ensure!(segments(dir.path())?.len() == 1, "the journal has a sealed segment");
+    ensure!(segments(dir.path())?.len() == 1, "the journal has a segment that has ended");
     let bytes: u64 = segments(dir.path())?.iter().map(|file| file.metadata().map_or(0, |it| it.len())).sum();
     let gb = bytes as f64 / 1e9;
     let per_gb = |(wall, cpu): (Duration, Duration)| Seconds {

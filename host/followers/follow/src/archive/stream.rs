@@ -132,7 +132,7 @@ impl StreamArchive {
     /// The archive cannot go on for now. Call it again later.
     pub(crate) async fn advance(&mut self, context: &Context<'_>) -> Result<bool, Failure> {
         let is_over = self.is_over(context)?;
-        // Nobody seals the last segment of a stream that was killed and is written no longer.
+        // Nobody ends the last segment of a stream that was killed and is written no longer.
         let stream = self.reading.tables.stream();
         let ended = if is_over { stream.segments()? } else { stream.ended_segments()? };
         let waiting = ended.iter().find(|id| Some(**id) > self.archived);

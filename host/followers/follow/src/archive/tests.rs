@@ -156,7 +156,7 @@ impl Scene {
         self.writer().tend();
     }
 
-    /// Seals the journal, as a stop does.
+    /// Ends the journal, as a stop does.
     fn finish(&mut self) {
         self.writer.take().unwrap().finish().unwrap();
     }

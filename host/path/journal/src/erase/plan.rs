@@ -42,7 +42,7 @@ pub(super) struct PlannedSegment {
     pub id: SegmentId,
     /// Numbers of the requests that the segment's summary lists.
     pub listed: Vec<u64>,
-    pub is_sealed: bool,
+    pub has_summary: bool,
     pub modified_unix_ns: u64,
     /// Numbers of the requests with rows in the segment's outcomes.
     pub outcomes: BTreeSet<u64>,
@@ -88,7 +88,7 @@ impl Plan {
             all.push(PlannedSegment {
                 id: segment.id,
                 listed,
-                is_sealed: fold.is_sealed,
+                has_summary: fold.has_summary,
                 modified_unix_ns: modified.map_or(0, |file| file.modified_unix_ns),
                 outcomes: BTreeSet::new(),
             });
@@ -184,7 +184,7 @@ impl Plan {
                 writer.end_this_segment(planned.id);
                 return Err(NotErased::Busy { stream: stream(), segment: planned.id });
             }
-            if !planned.is_sealed {
+            if !planned.has_summary {
                 // The segment may have got its summary, or been removed, since it was read.
                 let segment = self.segments_of.open(planned.id)?;
                 let summary = segment.map(|segment| segment.summary()).transpose()?;

@@ -213,7 +213,7 @@ impl Copy<'_> {
         let mut bytes = Vec::new();
         let head = record.head;
         format::record(&mut bytes, head.kind, head.number, head.time, |out| out.extend_from_slice(payload));
-        format::seal(&mut bytes, self.segment.header.salt, record.offset);
+        format::add_checksums(&mut bytes, self.segment.header.salt, record.offset);
         let part = self.part()?;
         self.changed.insert(record.offset);
         write_all(&*part, &mut [IoSlice::new(&bytes)], record.offset).map_err(|error| self.error(error))
@@ -228,7 +228,7 @@ impl Copy<'_> {
     ) -> Result<u64, NotErased> {
         let part = self.part()?;
         let mut end = end_records(entries, totals, self.until);
-        format::seal(&mut end, self.segment.header.salt, self.until);
+        format::add_checksums(&mut end, self.segment.header.salt, self.until);
         let written = write_all(&*part, &mut [IoSlice::new(&end)], self.until)
             .and_then(|()| part.sync())
             // Retention counts the age of the rows, not of the erasure.

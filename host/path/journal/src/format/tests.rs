@@ -10,7 +10,7 @@ fn header() -> SegmentHeader {
         next_request: 11,
         begun_unix_ns: 13,
         previous_end: 17,
-        previous_sealed: true,
+        previous_has_summary: true,
     }
 }
 
@@ -32,7 +32,7 @@ fn a_header_is_read_while_one_copy_is_valid() {
 fn a_record_is_valid_only_in_its_segment_at_its_offset() {
     let mut bytes = Vec::new();
     record(&mut bytes, RecordKind::TAKEN, 5, 6, |out| out.extend_from_slice(b"payload"));
-    seal(&mut bytes, 99, 1000);
+    add_checksums(&mut bytes, 99, 1000);
     let head = bytes.first_chunk().unwrap();
     let (read, crc) = RecordHead::decode(head, 99, 1000).unwrap();
     assert_eq!(read, RecordHead { payload: 7, kind: RecordKind::TAKEN, number: 5, time: 6 });
@@ -42,12 +42,12 @@ fn a_record_is_valid_only_in_its_segment_at_its_offset() {
 }
 
 #[test]
-fn a_frames_head_is_sealed_with_the_records_before_it() {
+fn a_frames_head_has_summary_with_the_records_before_it() {
     let mut bytes = Vec::new();
     record(&mut bytes, RecordKind::CLOSE, 1, 0, |out| out.push(1));
     let at = bytes.len();
     RecordHead { payload: 3, kind: RecordKind::FRAME, number: 2, time: 3 }.encode(&mut bytes);
-    let crc = seal(&mut bytes, 5, 128).unwrap();
+    let crc = add_checksums(&mut bytes, 5, 128).unwrap();
     let (head, read) = RecordHead::decode(bytes[at..].first_chunk().unwrap(), 5, 128 + at as u64).unwrap();
     assert_eq!((head.number, read), (2, crc));
 }

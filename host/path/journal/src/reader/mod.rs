@@ -195,17 +195,17 @@ impl StreamReader {
         Ok(listed.map(|segment| (segment.id, segment.bytes, segment.modified_unix_ns)).collect())
     }
 
-    /// Segments to which nothing is added any more, oldest first: all but the last one, which has ended only if it is sealed.
+    /// Segments to which nothing is added any more, oldest first: all but the last one, which has ended only if it has a summary.
     pub fn ended_segments(&self) -> Result<Vec<SegmentId>, ReadError> {
         let mut segments = self.segments()?;
-        let is_sealed = match segments.last() {
+        let has_summary = match segments.last() {
             Some(last) => match self.segments.open(*last)? {
                 Some(last) => last.summary()?.is_some(),
                 None => false,
             },
             None => false,
         };
-        if !is_sealed {
+        if !has_summary {
             segments.pop();
         }
         Ok(segments)
@@ -344,7 +344,7 @@ pub(crate) struct SegmentFold {
     rids: Option<HashSet<String>>,
     pub state: stream_state::StreamState,
     /// Whether the segment read last has a summary.
-    pub is_sealed: bool,
+    pub has_summary: bool,
     /// Corrupt bytes in the segment read last, if it has no summary: offset, and number.
     pub corrupt: Vec<(u64, u64)>,
 }
@@ -353,7 +353,7 @@ impl SegmentFold {
     pub fn new(segments: SegmentFiles) -> Result<SegmentFold, ReadError> {
         let listed = segments.list()?.into_iter().map(|segment| segment.id).collect();
         let state = stream_state::StreamState::new();
-        Ok(SegmentFold { segments, listed, rids: None, state, is_sealed: false, corrupt: Vec::new() })
+        Ok(SegmentFold { segments, listed, rids: None, state, has_summary: false, corrupt: Vec::new() })
     }
 
     /// Leaves out segments without these frames, except the last. A segment needs no other.
@@ -367,7 +367,7 @@ impl SegmentFold {
         });
     }
 
-    /// Leaves out sealed segments that list no request with one of these rids, except the last.
+    /// Leaves out segments with a summary that lists no request with one of these rids, except the last.
     pub fn only_rids(&mut self, rids: HashSet<String>) {
         self.rids = Some(rids);
     }
@@ -405,7 +405,7 @@ impl SegmentFold {
                 continue;
             }
             let summary = segment.summary()?;
-            self.is_sealed = summary.is_some();
+            self.has_summary = summary.is_some();
             self.corrupt.clear();
             match summary {
                 Some(summary) => self.state = stream_state::StreamState::at_end_of(&summary),

@@ -17,7 +17,7 @@ pub(crate) struct RequestEntry {
     pub here: bool,
 }
 
-/// Totals of a sealed segment.
+/// Totals of a segment that has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentTotals {
     /// Frames in the segment, and their bytes.

@@ -55,7 +55,7 @@ pub(crate) fn erase_outcome(payload: &mut [u8], is_erased: impl Fn(u32) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{HEAD_BYTES, RecordHead, seal};
+    use crate::format::{HEAD_BYTES, RecordHead, add_checksums};
     use crate::outcome::{Outcome, Passage, PluginAction};
     use crate::position::{FrameNo, RequestNo};
     use crate::record::RecordBody;
@@ -87,7 +87,7 @@ mod tests {
         };
         let mut bytes = Vec::new();
         super::super::put_outcome(&mut bytes, &written);
-        seal(&mut bytes, 1, 0);
+        add_checksums(&mut bytes, 1, 0);
         let (head, _) = RecordHead::decode(bytes.first_chunk().unwrap(), 1, 0).unwrap();
         let payload = &mut bytes[HEAD_BYTES..][..head.payload as usize];
         erase_outcome(payload, |row| row != 1).unwrap();

@@ -141,7 +141,7 @@ impl Sealed {
         }
         let begins = bytes.len() as u64;
         bytes.extend(end_records(&summary.entries, &summary.totals, begins));
-        format::seal(&mut bytes[HEADER_BYTES..], segment.header.salt, HEADER_BYTES as u64);
+        format::add_checksums(&mut bytes[HEADER_BYTES..], segment.header.salt, HEADER_BYTES as u64);
         std::fs::write(self.path(id), bytes).unwrap();
     }
 }

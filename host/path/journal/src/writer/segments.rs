@@ -62,7 +62,7 @@ impl JournalWriter {
             next_request: self.totals.next_request,
             begun_unix_ns: self.totals.last_unix_ns,
             previous_end: self.previous_end as u32,
-            previous_sealed: self.previous_sealed,
+            previous_has_summary: self.previous_has_summary,
         };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
@@ -71,7 +71,7 @@ impl JournalWriter {
             record(&mut bytes, RecordKind::LOST, self.lost, self.totals.last_unix_ns, |_| {});
         }
         self.put_state(&mut bytes);
-        format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
+        format::add_checksums(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
 
         let begun = self.fill_part(&*file, &path, &bytes);
         self.healthy = begun.is_ok();
@@ -133,10 +133,10 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Hands the segment over to be sealed. `exact` says that the writer's totals match its records.
+    /// Hands the segment over to get its summary. `exact` says that the writer's totals match its records.
     pub(super) fn leave(&mut self, exact: bool, clean: bool) {
         let Some(active) = self.active.take() else { return };
-        (self.previous_end, self.previous_sealed) = (active.end, exact);
+        (self.previous_end, self.previous_has_summary) = (active.end, exact);
         let through = FrameNo(self.totals.next_frame - 1);
         let summary = exact.then(|| {
             let totals = SegmentTotals { clean, ..self.totals.clone() };

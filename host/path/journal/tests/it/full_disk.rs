@@ -123,10 +123,10 @@ fn finish_fails_if_the_segment_cannot_be_sealed() {
     writer.flush().unwrap();
     disk.set_capacity(disk.used());
     let error = writer.finish().unwrap_err();
-    assert!(matches!(error, WriteError::Unsealed { .. }), "{error}");
+    assert!(matches!(error, WriteError::NoSummary { .. }), "{error}");
     assert_eq!(
         error.to_string(),
-        "journal segment 00000000000000000001-0000000000.seg: not sealed: No space left on device (os error 28)"
+        "journal segment 00000000000000000001-0000000000.seg: no summary: No space left on device (os error 28)"
     );
 }
 

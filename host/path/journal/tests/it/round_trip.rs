@@ -141,7 +141,7 @@ fn a_journal_continues_after_a_clean_stop() {
 }
 
 #[test]
-fn a_full_segment_is_sealed_and_the_next_begins() {
+fn a_full_segment_has_summary_and_the_next_begins() {
     let dir = tempfile::tempdir().unwrap();
     let (directory, mut writer, _) = open(dir.path(), JournalOptions { segment_bytes: 4096, ..options() });
     let long = writer.open("long");

@@ -55,7 +55,7 @@ struct Run {
     request_numbers: BTreeSet<u64>,
     skipped: BTreeSet<u64>,
     /// A summary was neither written nor cut off: `verify` may find half of it.
-    seal_failed: bool,
+    summary_failed: bool,
 }
 
 fn sim_options(random: &mut Random, sync: SyncPolicy) -> JournalOptions {
@@ -98,7 +98,7 @@ impl Run {
             keep_from: None,
             request_numbers: BTreeSet::new(),
             skipped: BTreeSet::new(),
-            seal_failed: false,
+            summary_failed: false,
         }
     }
 
@@ -119,7 +119,7 @@ impl Run {
             if std::env::var("AFTERBAY_SEED").is_ok() {
                 eprintln!("{notice:?}");
             }
-            self.seal_failed |= matches!(notice, BackgroundNotice::SealFailed { .. });
+            self.summary_failed |= matches!(notice, BackgroundNotice::SummaryFailed { .. });
         }
     }
 
@@ -345,7 +345,7 @@ impl Run {
         }
         let mut report = stream.verify().unwrap();
         let half = ProblemKind::Summary { detail: "it is damaged".into() };
-        report.problems.retain(|problem| !(self.seal_failed && problem.what == half));
+        report.problems.retain(|problem| !(self.summary_failed && problem.what == half));
         assert!(report.problems.is_empty(), "{:#?}", report.problems);
     }
 

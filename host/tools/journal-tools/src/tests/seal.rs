@@ -7,7 +7,7 @@ use afterbay_journal::{
     Background, JournalDirectory, JournalOptions, JournalRequest, Outcome, Passage, SealReport, Sealer,
 };
 use afterbay_journal_view::erase::FrameEraser;
-use afterbay_wire::{DecodedFrame, Engine, Layouts, decode};
+use afterbay_wire::{DecodedFrame, Engine, Layouts, RequestRecord, decode};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -102,7 +102,10 @@ fn sealed_and_erased(frames: &[Bytes], layouts: &Layouts) -> (SealReport, SealRe
             DecodedFrame::Batch(batch) => {
                 (0..batch.rows()).filter_map(|row| Some(batch.rid_of(row)?.to_vec())).collect()
             }
-            DecodedFrame::Barrier(_) => BTreeSet::new(),
+            DecodedFrame::Barrier(_) => {
+                let record = RequestRecord::of_frame(frame);
+                record.into_iter().flatten().map(|record| record.rid.into_bytes()).collect()
+            }
         };
         shared += u64::from(rids.len() > 1);
         let number = writer.append(frame, 1 + at as u64).unwrap().frame;
@@ -152,6 +155,19 @@ fn frames_of_every_engine_stay_proven_when_requests_are_erased() {
         assert!(after.erased > 3 && shared > 1, "{engine}: {} erased, {shared} frames", after.erased);
         assert!(after.rewritten_frames * 4 <= shared, "{engine}: {} of {shared}", after.rewritten_frames);
     }
+}
+
+#[test]
+fn a_prompt_is_sealed_and_an_erased_one_leaves_the_others_proven() {
+    let record = |rid: &str| {
+        let line = format!("{{\"afterbay\":\"request\",\"rid\":\"{rid}\",\"prompt_tokens\":2}}\n");
+        Bytes::from([line.as_bytes(), &[7, 0, 0, 0, 8, 0, 0, 0]].concat())
+    };
+    let frames: Vec<Bytes> = (0..20).map(|at| record(&format!("rid-{at}"))).collect();
+    let (before, after, _) = sealed_and_erased(&frames, &Layouts::builtin());
+    assert_eq!((before.problems, before.erased), (vec![], 0));
+    assert_eq!((after.problems, after.rewritten_frames), (vec![], 0));
+    assert!(after.erased > 5, "{} prompts were erased", after.erased);
 }
 
 #[test]
