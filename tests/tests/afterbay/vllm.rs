@@ -129,7 +129,8 @@ fn each_turn_of_a_session_is_a_request_and_a_slow_front_end_gets_the_turns_one_a
     let config = config(&sandbox).credit(&sandbox).plugin("p", &guest("remembers"), "").granted(GRANT);
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
-    sender.send(b"{\"afterbay\":\"request\",\"rid\":\"s\",\"resumable\":true}\n");
+    let turn_begins = b"{\"afterbay\":\"request\",\"rid\":\"s\",\"resumable\":true}\n";
+    sender.send(turn_begins);
     // vLLM gives the first turn alone prefill_stats, and names the session at its end.
     sender.send(&frame(vec![first("s", &[1]), first("other", &[1])]).encode());
     let mut id = 1;
@@ -143,8 +144,11 @@ fn each_turn_of_a_session_is_a_request_and_a_slow_front_end_gets_the_turns_one_a
         let other = if turn == 3 { last("other", &[id]) } else { row("other", &[id]) };
         let end = SynthOutputs { finished_requests: named, ..frame(vec![last("s", &[id]), other]) };
         sender.send(&end.encode());
+        if turn < 3 {
+            sender.send(turn_begins);
+        }
     }
-    afterbay.until_metrics("all is received", |metrics| metrics.stream("frames_received_total") == 14);
+    afterbay.until_metrics("all is received", |metrics| metrics.stream("frames_received_total") == 16);
     let (mut turns, mut other) = (vec![Vec::new()], Vec::new());
     while other.len() < 13 || turns.len() < 4 {
         for (rid, new, is_last) in rows(reader.frame()) {

@@ -33,7 +33,6 @@ use afterbay_journal::{FrameNo, JournalRequest};
 use afterbay_wire::{AbortShape, Batch, FinishKind};
 use attributes::of_engine;
 use bound::LiveBound;
-use record::Turns;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -193,7 +192,6 @@ pub struct Ledger {
     single_frame: Vec<JournalRequest>,
     /// Requests that the current frame says have ended.
     departed: Vec<JournalRequest>,
-    turns: Turns,
     /// Rows of the current frame that begin and end a request.
     begun_and_ended: usize,
     bound: LiveBound,
@@ -224,7 +222,6 @@ impl Ledger {
             gaps: Vec::new(),
             single_frame: Vec::new(),
             departed: Vec::new(),
-            turns: Turns::default(),
             begun_and_ended: 0,
             bound: LiveBound::default(),
         };

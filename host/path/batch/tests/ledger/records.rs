@@ -104,7 +104,7 @@ fn the_journal_has_the_frame_of_the_record_beside_the_rows() {
 }
 
 #[test]
-fn attributes_of_the_engine_are_those_of_each_turn_of_a_resumable_request() {
+fn the_attributes_of_the_engine_are_those_of_the_request_with_the_record() {
     let mut stream = Stream::new();
     let source = |_: &str, of_engine: &[(String, String)]| {
         let known: Vec<_> = of_engine.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -112,18 +112,15 @@ fn attributes_of_the_engine_are_those_of_each_turn_of_a_resumable_request() {
     };
     stream.ledger().set_attributes_source(Some(Box::new(source)));
     announce(&mut stream, &RequestRecord { lora: Some("sql".into()), resumable: true, ..record("s") });
-    announce(&mut stream, &RequestRecord { lora: Some("qa".into()), ..record("a") });
-    let both = || Some("lora=sql resumable=true".to_owned());
-    assert_eq!(
-        (attributes_of(&mut stream, 1), attributes_of(&mut stream, 2)),
-        (both(), Some("lora=qa".into()))
-    );
-    stream.pass(vec![last("s", &[1], 1), last("a", &[1], 1)]);
-    // The second turn, and another request of the rid "a".
-    stream.pass(vec![row("s", &[2], 1), row("a", &[2], 1)]);
-    assert_eq!((attributes_of(&mut stream, 3), attributes_of(&mut stream, 4)), (both(), None));
-    stream.ledger().set_attributes_source(None);
-    stream.restart(true);
-    // The journal has no attributes here, because nobody told it whose they are.
-    assert_eq!(stream.ledger().live(), 2);
+    let of_record = Some("lora=sql resumable=true".to_owned());
+    assert_eq!(attributes_of(&mut stream, 1), of_record);
+    stream.pass(vec![last("s", &[1], 1), row("a", &[1], 1)]);
+    // Another request of the rid has no record of its own.
+    stream.pass(vec![row("s", &[2], 1), row("a", &[2], 2)]);
+    assert_eq!(attributes_of(&mut stream, 3), None);
+    // The record of a request that is known by its rows.
+    announce(&mut stream, &RequestRecord { session: Some("x".into()), ..record("a") });
+    let a = stream.ledger().numbered(2).unwrap();
+    stream.ledger().refresh_attributes(a);
+    assert_eq!(attributes_of(&mut stream, 2), Some("session=x".to_owned()));
 }

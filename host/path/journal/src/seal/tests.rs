@@ -392,9 +392,9 @@ fn a_missing_or_foreign_seal_or_segment_is_found() {
     std::fs::write(sealed.path(segments[1]), &segment).unwrap();
 
     // Without a head that the reader knows, a shorter chain looks like an earlier one.
-    for at in 1..segments.len() {
+    for (at, segment) in segments.iter().enumerate().skip(1) {
         std::fs::remove_file(seal(at)).unwrap();
-        std::fs::remove_file(sealed.path(segments[at])).unwrap();
+        std::fs::remove_file(sealed.path(*segment)).unwrap();
     }
     assert_eq!(sealed.problems(), [""; 0]);
     for head in heads {

@@ -123,8 +123,13 @@ fn sealed_and_erased(frames: &[Bytes], layouts: &Layouts) -> (SealReport, SealRe
     writer.finish().unwrap();
     let stream = JournalReader::open(dir.path()).unwrap().stream(STREAM).unwrap();
     let mut rows = FrameEraser::new(|_: &str| layouts.clone());
-    let (rows, sign): (_, &dyn Fn(&[u8]) -> Vec<u8>) = (&mut rows, &|bytes| bytes.to_vec());
-    let mut sealer = Sealer { instance: "host-1", program: "test", rows, secret: [3; 32], sign };
+    let mut sealer = Sealer {
+        instance: "host-1",
+        program: "test",
+        rows: &mut rows,
+        secret: [3; 32],
+        sign: &|bytes| bytes.to_vec(),
+    };
     assert_eq!(stream.seal(&mut sealer).unwrap().segments.len(), 1);
     let check = |stream: &StreamReader| {
         let mut rows = FrameEraser::new(|_: &str| layouts.clone());

@@ -140,15 +140,13 @@ impl Ledger {
         let ends = finish != FinishKind::Running;
         let is_over = !ends && self.requests.len() >= self.bound.max + self.begun_and_ended;
         self.bound.is_full |= is_over;
-        let of_engine = self.turns.of(&name);
-        let handle = records.open_request(&name, &of_engine);
+        let handle = records.open_request(&name, &[]);
         let request = Request {
             // SGLang's health checks have at most one token. A client's rid may look like the rid of a health check.
             is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
             is_rid_hashed: is_hashed,
             trusts_next_count: self.bound.is_full,
-            attributes: self.links.attributes.as_ref().and_then(|of| of(&name, &of_engine)),
-            of_engine,
+            attributes: self.links.attributes.as_ref().and_then(|of| of(&name, &[])),
             ..Request::new(handle, persisted.at().instant)
         };
         self.telemetry.counters.requests_opened.add(1);

@@ -14,9 +14,7 @@ impl Ledger {
     /// Notes the live requests among those that a frame says have ended. The frame may have their last rows, too.
     pub(super) fn note_departed<'a>(&mut self, rids: impl Iterator<Item = &'a str>) {
         for rid in rids {
-            let live = self.requests.find(rid.as_bytes());
-            self.departed.extend(live);
-            self.turns.end(rid, live.and_then(|handle| self.requests.get_mut(handle)));
+            self.departed.extend(self.requests.find(rid.as_bytes()));
         }
     }
 

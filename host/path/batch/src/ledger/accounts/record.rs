@@ -8,7 +8,6 @@ use afterbay_events::Barrier as BarrierLabel;
 use afterbay_journal::reader::StreamReader;
 use afterbay_journal::{FrameNo, JournalRequest, Outcome, Passage, stored_rid};
 use afterbay_wire::{RequestRecord, is_health_check};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The record of a request, in the journal.
@@ -27,37 +26,6 @@ impl StoredRecord {
     }
 }
 
-/// Most requests between two turns that are known. The record of a further one is of its first turn only.
-const TURNS_MAX: usize = 16_384;
-
-/// The engine's attributes of requests of which a turn has ended and another may begin: each turn is a request, and one record is of
-/// all.
-#[derive(Default)]
-pub(super) struct Turns(HashMap<Box<str>, Vec<(String, String)>>);
-
-impl Turns {
-    /// Keeps what was said of a request that ends with a turn.
-    pub fn keep(&mut self, rid: &str, request: &Request) {
-        let is_resumable = request.of_engine.iter().any(|(name, _)| name == RequestRecord::RESUMABLE);
-        if is_resumable && self.0.len() < TURNS_MAX {
-            self.0.insert(rid.into(), request.of_engine.clone());
-        }
-    }
-
-    /// The attributes of the request of which a turn begins.
-    pub fn of(&self, rid: &str) -> Vec<(String, String)> {
-        if self.0.is_empty() { Vec::new() } else { self.0.get(rid).cloned().unwrap_or_default() }
-    }
-
-    /// The engine names the request's end: no turn follows.
-    pub fn end(&mut self, rid: &str, live: Option<&mut Request>) {
-        self.0.remove(rid);
-        if let Some(live) = live {
-            live.of_engine.retain(|(name, _)| name != RequestRecord::RESUMABLE);
-        }
-    }
-}
-
 impl Ledger {
     /// The record of the live request with this number.
     pub fn record_of(&self, number: u64) -> Option<StoredRecord> {
@@ -66,8 +34,8 @@ impl Ledger {
         Some(StoredRecord { journal, frame: request.record })
     }
 
-    /// Opens the request of a record. A live request with its rid has the record, too: Afterbay knows the request by its rows, or the
-    /// record is of the next turn of a resumable request. Nothing is sent.
+    /// Opens the request of a record. A live request with its rid has the record, too: Afterbay knows the request by its rows, or a rid
+    /// is there twice. Nothing is sent.
     pub(super) fn account_record(
         &mut self,
         record: &RequestRecord,
@@ -82,7 +50,7 @@ impl Ledger {
         if let Some(known) =
             known.and_then(|known| self.requests.get_mut(known)).filter(|it| it.record.0 == 0)
         {
-            known.record = persisted.frame();
+            (known.record, known.of_engine) = (persisted.frame(), record.attributes());
         }
         let request =
             known.or_else(|| has_room.then(|| self.open_recorded(&name, record, persisted, records)));

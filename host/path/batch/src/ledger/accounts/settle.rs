@@ -267,7 +267,6 @@ impl Ledger {
         records: &mut Records,
     ) -> Option<(Box<str>, Request)> {
         let (rid, request) = self.requests.remove(handle)?;
-        self.turns.keep(&rid, &request);
         self.aborts -= usize::from(request.abort != OperatorAbort::No);
         records.record_close(request.handle, if request.is_departed { DEPARTED } else { "" });
         Some((rid, request))
