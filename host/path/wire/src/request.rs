@@ -55,7 +55,7 @@ pub struct RequestRecord {
     /// The priority, by the engine's own order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// The data-parallel rank that was asked for.
+    /// The data-parallel rank that has the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_parallel_rank: Option<u64>,
     /// The key by which a router chose the engine.

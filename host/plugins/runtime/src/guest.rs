@@ -49,7 +49,7 @@ impl Sequence {
     }
 }
 
-/// What a scheduler was asked for.
+/// The record of what a scheduler was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskedRequest {
     /// All but the prompt's ids, as a JSON object.

@@ -155,7 +155,7 @@ impl HeldRows {
     }
 }
 
-/// What an instance can ask of a request.
+/// The facts that an instance can ask of a request.
 struct Facts {
     number: u64,
     attributes: Option<Arc<str>>,
@@ -180,7 +180,7 @@ pub(crate) struct Player {
     rids: HashMap<u64, String>,
     /// Request attributes by rid, also of requests that have not begun.
     attributes: HashMap<String, Arc<str>>,
-    /// What requests were asked for, by rid.
+    /// The records of requests, by rid.
     asked: HashMap<String, RecordReader>,
     signals: Option<Snapshot>,
     last_number: u64,
@@ -323,7 +323,7 @@ impl Player {
         }
     }
 
-    /// What an instance can ask of a live request.
+    /// The facts that an instance can ask of a live request.
     fn facts_of(&self, rid: &str) -> Option<Facts> {
         let number = self.requests.get(rid)?.number;
         Some(Facts {

@@ -65,7 +65,7 @@ struct WrittenBatch {
     rows: Vec<WrittenRow>,
 }
 
-/// What a request was asked for. The fields but `prompt_ids` are those of the record of a request.
+/// The record of a request. Its fields are those of the message, and `prompt_ids`.
 #[derive(Debug, Deserialize)]
 struct WrittenAsked {
     prompt_ids: Option<Vec<TokenId>>,
