@@ -26,7 +26,7 @@ pub fn attributes(request: RequestId) -> Option<String> {
 /// The record of what the scheduler was asked for, as a JSON object: `prompt_tokens`, `sampling`, `grammar`, `lora` and more. `None` if the
 /// engine's connector did not say, or if the request is not open. Grant: `request`.
 ///
-/// Each call reads Afterbay's journal: call it at [`open`](crate::Plugin::open) and keep what is needed.
+/// Each call reads Afterbay's journal: call it at [`open`](crate::Plugin::opened) and keep what is needed.
 #[must_use]
 pub fn asked(request: RequestId) -> Option<String> {
     host::request::asked(request)

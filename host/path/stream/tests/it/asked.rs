@@ -22,7 +22,7 @@ fn a_plugin_is_told_what_a_request_was_asked_for_also_after_a_kill_of_afterbay()
     world.send(&mut process, &record.with_prompt(&[5, 6, 7]).to_frame());
     let mut scheduler = Scheduler::default();
     world.send(&mut process, &scheduler.frame(&[("a", &[1], false), ("b", &[1], false)]));
-    let of_a = r#"{"prompt_tokens":3,"rid":"a","sampling":{"max_tokens":16}}, prompt Some([5, 6, 7])"#;
+    let of_a = r#"{"rid":"a","prompt_tokens":3,"sampling":{"max_tokens":16}}, prompt Some([5, 6, 7])"#;
     let expected = [of_a, "nothing, prompt None"];
     assert_eq!(answers(&world), expected);
     let mut process = world.kill(process);

@@ -60,7 +60,10 @@ pub(super) fn recount(stream: &StreamReader) -> anyhow::Result<Option<Recount>> 
     let mut is_known = false;
     for frame in stream.frames(ReadFrom::Start)? {
         let (frame, outcome) = frame?;
-        let Some(outcome) = outcome.filter(|outcome| !outcome.requests.is_empty()) else { continue };
+        let Some(outcome) = outcome.filter(|outcome| !outcome.requests.is_empty() && !outcome.is_record())
+        else {
+            continue;
+        };
         if frame.is_release_marker() {
             for request in outcome.requests.iter() {
                 requests.entry(request.0).and_modify(|counted| counted.rows += 1);

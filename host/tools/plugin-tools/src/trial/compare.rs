@@ -179,7 +179,7 @@ impl Comparison {
             if let Some(finish) = outcome.finished.iter().find(|finish| finish.row as usize == row) {
                 known.finish = Some((finish.reason.to_string(), received));
             }
-            if counts {
+            if counts && !outcome.is_record() {
                 (known.rows, known.tokens) = (known.rows + 1, known.tokens + tokens);
                 for (changes, outcome) in [(&mut known.then, outcome), (&mut known.trial, trial)] {
                     changes.add(&RowOfOutcome { frame, tokens, received, actions: of_row(outcome, row) });
