@@ -240,7 +240,7 @@ impl GrammarCheck {
     /// Determines a request's rule. Returns the work done.
     fn find_rule(&mut self, request: RequestId) -> usize {
         let Some(state) = self.requests.get_mut(request) else { return 0 };
-        let (rule, grammar) = self.rules.of(&state.rid, &Attributes::of(request));
+        let (rule, grammar) = self.rules.of(request, &state.rid, &Attributes::of(request));
         state.rule = rule;
         let mut costs = if self.rules.read_attributes() { ATTRIBUTES_COSTS } else { ROW_COSTS };
         let index = match grammar {

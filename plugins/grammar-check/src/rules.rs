@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use afterbay_plugin::{AttributeIs, Attributes, ConfigureError, bad_setting};
+use afterbay_plugin::{AttributeIs, Attributes, ConfigureError, RequestId, bad_setting};
 use regex_lite::Regex;
 use serde::Deserialize;
 
@@ -15,6 +15,24 @@ pub(crate) struct Rules {
     rules: Vec<CompiledRule>,
     /// The attribute in which requests bring their own grammars.
     grammar_attribute: Option<String>,
+    /// Whether requests are checked by the grammars that they asked their engine for.
+    grammar_asked: bool,
+}
+
+/// The part of a request's record that is read.
+#[derive(Deserialize)]
+struct AskedRequest {
+    grammar: Option<AskedGrammar>,
+}
+
+#[derive(Deserialize)]
+struct AskedGrammar {
+    kind: String,
+    #[serde(default)]
+    value: String,
+    /// Whether the engine itself holds the output to it.
+    #[serde(default)]
+    enforced: bool,
 }
 
 struct CompiledRule {
@@ -97,21 +115,28 @@ impl Rules {
             });
         }
         let grammar_attribute = settings.grammar_attribute.clone();
-        let has_grammar = grammar_attribute.is_some() || rules.iter().any(|rule| rule.grammar.is_some());
+        let grammar_asked = settings.grammar_asked;
+        let has_grammar =
+            grammar_attribute.is_some() || grammar_asked || rules.iter().any(|rule| rule.grammar.is_some());
         if !has_grammar && settings.tool_calls.is_none() {
             return Err(bad_setting(
                 "/grammar",
-                "is missing, no rule has one, and there is neither grammar_attribute nor tool_calls: nothing would be checked",
+                "is missing, no rule has one, and there is neither grammar_attribute nor grammar_asked nor tool_calls: nothing would be checked",
             ));
         }
-        Ok(Self { rules, grammar_attribute })
+        Ok(Self { rules, grammar_attribute, grammar_asked })
     }
 
     /// The index of the first rule that matches a request, and the request's grammar.
-    pub(crate) fn of(&self, rid: &str, attributes: &Attributes) -> (usize, RequestGrammar) {
+    pub(crate) fn of(
+        &self,
+        request: RequestId,
+        rid: &str,
+        attributes: &Attributes,
+    ) -> (usize, RequestGrammar) {
         let last = self.rules.len() - 1;
         let rule = self.rules.iter().position(|rule| rule.matches(rid, attributes)).unwrap_or(last);
-        let grammar = match self.brought(attributes) {
+        let grammar = match self.brought(attributes).or_else(|| self.asked(request).map(Ok)) {
             Some(Ok(text)) => RequestGrammar::Brought(text),
             Some(Err(reason)) => RequestGrammar::Invalid(reason),
             None => self.rules[rule].grammar.map_or(RequestGrammar::None, RequestGrammar::Compiled),
@@ -127,6 +152,20 @@ impl Rules {
         Some(GrammarText::deserialize(value).map_err(|error| format!("{name}: {error}")))
     }
 
+    /// The grammar that a request asked its engine for, which does not hold the output to it. `None` if it is of a kind that is not
+    /// checked.
+    fn asked(&self, request: RequestId) -> Option<GrammarText> {
+        let asked = if self.grammar_asked { afterbay_plugin::asked(request)? } else { return None };
+        let asked: AskedRequest = serde_json::from_str(&asked).ok()?;
+        let AskedGrammar { kind, value, .. } = asked.grammar.filter(|grammar| !grammar.enforced)?;
+        match &*kind {
+            "json_schema" => Some(GrammarText::JsonSchema(value)),
+            "json_object" => Some(GrammarText::JsonSchema(r#"{"type": "object"}"#.to_owned())),
+            "regex" => Some(GrammarText::Regex(value)),
+            _ => None,
+        }
+    }
+
     /// Whether requests may bring grammars.
     pub(crate) fn may_be_brought(&self) -> bool {
         self.grammar_attribute.is_some()
@@ -134,7 +173,7 @@ impl Rules {
 
     /// Whether the rules depend on a request's attributes.
     pub(crate) fn read_attributes(&self) -> bool {
-        self.may_be_brought() || self.rules.iter().any(|rule| rule.attribute.is_some())
+        self.may_be_brought() || self.grammar_asked || self.rules.iter().any(|rule| rule.attribute.is_some())
     }
 
     /// The settings of a rule for its requests.

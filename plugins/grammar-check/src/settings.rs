@@ -20,6 +20,10 @@ pub struct Settings {
     /// The attribute in which a request may bring its own grammar, an object like `grammar` of at most 4 KiB.
     /// It replaces the grammars of the settings. By default, requests bring none.
     pub grammar_attribute: Option<String>,
+    /// Whether a request is checked by the grammar that it asked its engine for, a JSON schema or a regex, if the engine does not
+    /// hold the output to it. The engine's connector says so.
+    #[serde(default)]
+    pub grammar_asked: bool,
     /// The number of grammars of requests that stay compiled.
     #[serde(default = "grammars_max")]
     #[schemars(range(min = 1, max = 64))]

@@ -421,7 +421,7 @@ fn without_a_general_grammar_only_requests_that_match_a_rule_are_checked() {
 fn invalid_settings_are_refused_with_their_pointer() {
     assert_eq!(
         refused("{}"),
-        "/grammar: is missing, no rule has one, and there is neither grammar_attribute nor tool_calls: nothing would be checked"
+        "/grammar: is missing, no rule has one, and there is neither grammar_attribute nor grammar_asked nor tool_calls: nothing would be checked"
     );
     assert!(refused(r#"{"rules": [{"rid_prefix": "a"}]}"#).starts_with("/grammar: is missing"));
     let neither = refused(r#"{"rules": [{"grammar": {"regex": "a"}}]}"#);

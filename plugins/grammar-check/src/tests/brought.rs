@@ -169,3 +169,25 @@ fn the_least_recently_used_grammar_is_replaced_unless_it_is_in_use() {
     let mut all = |request: RequestId| notes(&mut check, &[row(request, "1")]).len();
     assert_eq!([1, 4, 5].map(&mut all), [0, 0, 1]);
 }
+
+#[test]
+fn a_request_is_checked_by_the_grammar_that_it_asked_for_if_the_engine_does_not_enforce_it() {
+    let asked = |kind: &str, value: &str, enforced: bool| {
+        json!({"grammar": {"kind": kind, "value": value, "enforced": enforced}}).to_string()
+    };
+    let mut check = plugin(&json!({"grammar_asked": true, "on_violation": "finish"}));
+    check.set_asked(1, &asked("json_schema", r#"{"enum": [7]}"#, false), &[]);
+    check.set_asked(2, &asked("regex", "7", false), &[]);
+    check.set_asked(3, &asked("regex", "7", true), &[]);
+    check.set_asked(4, &asked("ebnf", "7", false), &[]);
+    check.set_asked(5, &asked("json_object", "", false), &[]);
+    (1..=6).for_each(|request| check.open(request));
+    let rows: Vec<TestRow> = (1..=6).map(|request| row(request, "x")).collect();
+    let found: Vec<u32> = notes(&mut check, &rows).into_iter().map(|(row, _)| row).collect();
+    assert_eq!(found, [0, 1, 4]);
+
+    let mut check = plugin(&json!({"grammar": {"regex": "x*"}}));
+    check.set_asked(1, &asked("regex", "7", false), &[]);
+    check.open(1);
+    assert_eq!(notes(&mut check, &[row(1, "x")]), [], "the settings do not ask for it");
+}
