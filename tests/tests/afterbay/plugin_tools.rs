@@ -7,7 +7,7 @@ use afterbay_tests::commands::{afterbay_command, json_lines, run_afterbay, run_c
 use afterbay_tests::components::{example, guest};
 use afterbay_tests::frames::{SynthRequest, WIRES, batch};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, fixtures, repository};
-use afterbay_wire::{DecodedFrame, Layouts};
+use afterbay_wire::{DecodedFrame, Layouts, RequestRecord};
 use serde_json::{Value, json};
 
 /// A component's path as text.
@@ -315,6 +315,36 @@ fn plugin_run_gives_the_sink_of_its_option_to_the_plugin() {
         let mut logged = lines.iter().flat_map(|line| line["log"].as_array().into_iter().flatten());
         assert!(logged.any(|line| line["message"] == opened), "{lines:?} has no {opened:?}");
     }
+}
+
+#[test]
+fn a_plugin_is_told_what_a_request_was_asked_for_by_frames_and_by_scenarios() {
+    let dir = tempfile::tempdir().unwrap();
+    let component = path(guest("remembers"));
+    let logged = |source: &Path, args: &[&str]| {
+        let run = ["plugin", "run", &component, "--json", "--from", source.to_str().unwrap()];
+        let lines = run_afterbay(&[&run[..], args].concat()).json_lines();
+        let logged = lines.iter().flat_map(|line| line["log"].as_array().into_iter().flatten());
+        let messages = logged.map(|line| line["message"].as_str().unwrap().to_owned());
+        messages.filter_map(|message| Some(message.strip_prefix("asked ")?.to_owned())).collect::<Vec<_>>()
+    };
+    let frames = dir.path().join("frames");
+    std::fs::create_dir(&frames).unwrap();
+    let record = RequestRecord { rid: "a".into(), lora: Some("sql".into()), ..RequestRecord::default() };
+    std::fs::write(frames.join("1.bin"), record.with_prompt(&[5, 6]).to_frame()).unwrap();
+    let rows = vec![SynthRequest::new("a").last(&[1]), SynthRequest::new("b").last(&[1])];
+    std::fs::write(frames.join("2.bin"), batch(WIRES[0], rows)).unwrap();
+    let of_a = r#"{"rid":"a","prompt_tokens":2,"lora":"sql"}, prompt Some([5, 6])"#;
+    assert_eq!(logged(&frames, &["--settings", r#"{"asks": true}"#]), [of_a, "nothing, prompt None"]);
+    let scenario = dir.path().join("s.toml");
+    let text = format!(
+        "plugin = {component:?}\nsettings = {{ asks = true }}\n[[batch]]\n\
+         asked = {{ a = {{ prompt_ids = [5, 6], lora = \"sql\" }} }}\nrows = [{{ rid = \"a\" }}]\n"
+    );
+    std::fs::write(&scenario, text).unwrap();
+    let run = run_afterbay(&["plugin", "run", "--json", "--from", scenario.to_str().unwrap()]);
+    let of_a = r#"{\"lora\":\"sql\",\"prompt_tokens\":2,\"rid\":\"a\"}, prompt Some([5, 6])"#;
+    assert!(run.stdout.contains(of_a), "{run:?}");
 }
 
 #[test]

@@ -449,6 +449,7 @@ impl Player {
             }
             if is_last {
                 self.requests.remove(&row.rid);
+                self.asked.remove(&row.rid);
             }
         }
         self.close_numbers(&numbers, played)

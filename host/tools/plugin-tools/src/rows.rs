@@ -8,7 +8,7 @@ use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StoredFra
 use afterbay_journal::stored_rid;
 use afterbay_journal_tools::{OpenSource, Source};
 use afterbay_journal_view::legs;
-use afterbay_runtime::PlainValues;
+use afterbay_runtime::{AskedRequest, PlainValues};
 use afterbay_stream::finish_kind;
 use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Layouts};
 use anyhow::{Context, bail};
@@ -112,6 +112,8 @@ struct Frames<'t> {
     rid: Option<String>,
     /// Rids whose rows were erased. Plugins do not see them.
     erased: HashSet<String>,
+    /// The records of requests that have had no row yet, by rid.
+    asked: BTreeMap<String, AskedRequest>,
     /// The sink for rows that name none.
     sink: String,
     /// Whether a row was found.
@@ -125,8 +127,9 @@ impl<'t> Frames<'t> {
         take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
     ) -> anyhow::Result<Frames<'t>> {
         let (decoder, rid) = (Decoder::new(Layouts::builtin()), args.rid.clone());
-        let (sink, erased) = (args.sink.clone().unwrap_or_default(), HashSet::new());
-        Ok(Frames { decoder, take, barriers: Barriers::new(), is_named, rid, erased, sink, known: false })
+        let (sink, asked) = (args.sink.clone().unwrap_or_default(), BTreeMap::new());
+        let (barriers, erased) = (Barriers::new(), HashSet::new());
+        Ok(Frames { decoder, take, barriers, is_named, rid, erased, asked, sink, known: false })
     }
 
     fn of_files(&mut self, files: &[PathBuf]) -> anyhow::Result<()> {
@@ -144,9 +147,11 @@ impl<'t> Frames<'t> {
             let Some(whole) = stream.whole_rid(rid)? else { return Ok(()) };
             let lives = stream.lives(&whole)?;
             self.rid = Some(whole);
-            let rows = lives.iter().flat_map(|life| &life.rows);
-            for position in rows.filter_map(|row| row.position.as_ref()) {
-                self.journaled(stream.frame(position)?)?;
+            for life in &lives {
+                let rows = life.rows.iter().filter_map(|row| row.position.as_ref());
+                for position in life.record.iter().chain(rows) {
+                    self.journaled(stream.frame(position)?)?;
+                }
             }
             return Ok(());
         }
@@ -176,16 +181,20 @@ impl<'t> Frames<'t> {
             {
                 Err(UsageError(format!("{from}: {error}")).into())
             }
+            DecodedFrame::Barrier(Barrier { kind: BarrierKind::Request { record: Ok(record) }, .. }) => {
+                let rid = stored_rid(record.rid.as_bytes());
+                if self.is_wanted(&rid) {
+                    let prompt_ids = record.prompt_ids().map(|ids| ids.map(i64::from).collect());
+                    self.asked.insert(rid.into_owned(), AskedRequest { asked: record.json(), prompt_ids });
+                }
+                Ok(())
+            }
             DecodedFrame::Barrier(barrier) => {
                 *self.barriers.entry(barrier.kind.to_string()).or_default() += 1;
                 Ok(())
             }
             DecodedFrame::Batch(batch) => {
-                let wanted = |row: &u32| {
-                    let rid = stored_rid(batch.rid_of(*row).unwrap_or_default());
-                    self.rid.as_ref().is_none_or(|wanted| rid == wanted.as_str())
-                        && !self.erased.contains(&*rid)
-                };
+                let wanted = |row: &u32| self.is_wanted(&stored_rid(batch.rid_of(*row).unwrap_or_default()));
                 // Plugins do not see health checks.
                 let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row)).filter(wanted);
                 let rows = rows.map(|index| row(&batch, index)).collect();
@@ -194,12 +203,17 @@ impl<'t> Frames<'t> {
         }
     }
 
+    fn is_wanted(&self, rid: &str) -> bool {
+        self.rid.as_ref().is_none_or(|wanted| rid == wanted.as_str()) && !self.erased.contains(rid)
+    }
+
     fn give(&mut self, mut batch: Batch) -> anyhow::Result<()> {
         if batch.rows.is_empty() {
             return Ok(());
         }
         let without = batch.rows.iter_mut().filter(|row| row.sink.is_empty());
         without.for_each(|row| row.sink.clone_from(&self.sink));
+        batch.updates.asked.append(&mut self.asked);
         self.known = true;
         (self.take)(batch)
     }
