@@ -75,8 +75,8 @@ impl FrameLog {
         is_full.then_some("4096 frames or 16 MiB wait for a sync of the disk")
     }
 
-    /// Appends a frame to the journal, of a request's record as much as is wanted. If the disk refuses the frame, it waits here (`on_error = "stop"`) or goes on without
-    /// the journal (`"forward"`).
+    /// Appends a frame to the journal. The record of a request is cut to the part that is wanted. If the disk refuses the frame, it
+    /// waits here (`on_error = "stop"`) or goes on without the journal (`"forward"`).
     pub fn persist(&mut self, mut received: Received, now: Timestamp) {
         received.bytes = RequestRecord::reduce(received.bytes, self.records.policy.record_detail);
         self.unwritten = Some(UnwrittenFrame { received: received.clone(), retry_at: None });

@@ -24,6 +24,7 @@ pub use catch_up::{CatchUp, CatchUpResult};
 pub use chain::{Chain, finish_kind};
 pub use hand_over::{ChainState, HANDED_BYTES_MAX};
 pub use history::{DIFFERENCES_MAX, Difference, RELOADS_MAX, Reload};
+pub use open_requests::asked_request;
 pub use replay::{JournalSource, REPLAY_TIME_MAX, TakenOver};
 pub use setup::{ChainTelemetry, PluginChange, PluginSetup};
 pub use status::{PluginState, PluginStatus};

@@ -2,6 +2,7 @@
 
 use afterbay_batch::ledger::{Ledger, Request, StoredRecord};
 use afterbay_runtime::{AskedRequest, Fault, Opened, Plugin, RecordReader};
+use afterbay_wire::RequestRecord;
 use std::sync::Arc;
 
 /// The live requests, including those of the current batch.
@@ -36,20 +37,20 @@ pub fn open(plugin: &mut Plugin, requests: &[Opened<'_>], ledger: &Ledger) -> Re
     if plugin.component().grants().request {
         for opened in requests {
             plugin.set_attributes(opened.request, ledger.attributes(opened.request));
-            if let Some(record) = ledger.record_of(opened.request) {
-                plugin.set_record(opened.request, reader_of(record));
-            }
+            plugin.set_record(opened.request, ledger.record_of(opened.request).map(reader_of));
         }
     }
     plugin.open(requests)
 }
 
 fn reader_of(record: StoredRecord) -> RecordReader {
-    Arc::new(move || {
-        let record = record.read()?;
-        let prompt_ids = record.prompt_ids().map(|ids| ids.map(i64::from).collect());
-        Some(AskedRequest { asked: record.json(), prompt_ids })
-    })
+    Arc::new(move || record.read().map(|record| asked_request(&record)))
+}
+
+/// The record of a request as plugins read it.
+pub fn asked_request(record: &RequestRecord) -> AskedRequest {
+    let prompt_ids = record.prompt_ids().map(|ids| ids.map(i64::from).collect());
+    AskedRequest { asked: record.json(), prompt_ids }
 }
 
 /// An owned copy of [`Opened`] with the request's attributes, for an instance that opens the request later.
@@ -98,9 +99,7 @@ impl OpenedRequest {
     pub fn open(requests: &[OpenedRequest], plugin: &mut Plugin) -> Result<(), Fault> {
         for opened in requests {
             plugin.set_attributes(opened.request, opened.attributes.clone());
-            if let Some(record) = &opened.record {
-                plugin.set_record(opened.request, reader_of(record.clone()));
-            }
+            plugin.set_record(opened.request, opened.record.clone().map(reader_of));
         }
         let opened: Vec<Opened<'_>> = requests.iter().map(OpenedRequest::opened).collect();
         plugin.open(&opened)

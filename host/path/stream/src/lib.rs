@@ -53,7 +53,7 @@ pub use afterbay_batch::ledger::{
 pub use afterbay_batch::records::{JournalPolicy, RecordCopy};
 pub use afterbay_chain::{
     CallDone, CallFailure, CallHandle, CallOutcome, CallService, Difference, PluginChange, PluginSetup,
-    PluginState, PluginStatus, Reload, ServiceResponse, finish_kind,
+    PluginState, PluginStatus, Reload, ServiceResponse, asked_request, finish_kind,
 };
 pub use change::Change;
 pub use clock::{Clock, SystemClock};

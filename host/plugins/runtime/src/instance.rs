@@ -320,8 +320,8 @@ impl Plugin {
     }
 
     /// Sets the source of `request.asked` and `request.prompt-ids` for a request.
-    pub fn set_record(&mut self, request: RequestId, record: RecordReader) {
-        if let Some(live) = &mut self.live {
+    pub fn set_record(&mut self, request: RequestId, record: Option<RecordReader>) {
+        if let (Some(live), Some(record)) = (&mut self.live, record) {
             live.store.data_mut().records.insert(request, record);
         }
     }

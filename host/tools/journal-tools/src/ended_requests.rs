@@ -1,11 +1,22 @@
 //! The requests of a stream that have ended, for commands that look at all of them.
 
-use crate::place::Selected;
+use crate::place::{Selected, parse_time};
 use afterbay_journal::SegmentId;
 use afterbay_journal::reader::{RequestRecord, StreamReader};
 use afterbay_journal_view::ended::{EndedReader, EndedRequest, FrameUse};
 use afterbay_journal_view::legs;
 use afterbay_wire::Layouts;
+
+/// The options that select requests by their arrival.
+#[derive(clap::Args)]
+pub(crate) struct ArrivedArgs {
+    /// Only requests that arrived at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) since: Option<u64>,
+    /// Only requests that arrived before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) until: Option<u64>,
+}
 
 /// Records that are read at once.
 const RECORDS_AT_ONCE: usize = 2000;

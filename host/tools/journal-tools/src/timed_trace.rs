@@ -1,8 +1,8 @@
 //! `afterbay journal timed-trace`: the load of recorded requests, for benchmarks that replay it.
 
 use crate::LoadConfig;
-use crate::ended_requests::{arrived, each_arrived};
-use crate::place::{Place, Selected, parse_time};
+use crate::ended_requests::{ArrivedArgs, arrived, each_arrived};
+use crate::place::{Place, Selected};
 use afterbay_journal_view::ended::{EndedRequest, FrameUse};
 use afterbay_journal_view::wording::counted;
 use afterbay_terminal as screen;
@@ -31,12 +31,8 @@ const HASH_BITS: u32 = 53;
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
-    /// Only requests that arrived at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    since: Option<u64>,
-    /// Only requests that arrived before this time
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    until: Option<u64>,
+    #[command(flatten)]
+    arrived: ArrivedArgs,
     /// The tokens of a block
     #[arg(long, value_name = "N", default_value = "16")]
     block_tokens: NonZeroUsize,
@@ -67,8 +63,8 @@ pub(crate) struct TimedTrace {
 }
 
 pub(crate) fn run(args: &Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
-    let selected = args.place.select_since(load, args.since)?;
-    let times = (args.since, args.until);
+    let selected = args.place.select_since(load, args.arrived.since)?;
+    let times = (args.arrived.since, args.arrived.until);
     let units_a_second = if args.milliseconds { 1e3 } else { 1.0 };
     let trace = timed_trace(&selected, times, (args.block_tokens, units_a_second), &RandomState::new())?;
     let mut out = screen::Output::new();

@@ -1,8 +1,8 @@
 //! `afterbay journal trajectories`: the turns of sessions, for training.
 
 use crate::LoadConfig;
-use crate::ended_requests::each_arrived;
-use crate::place::{Place, Selected, parse_time};
+use crate::ended_requests::{ArrivedArgs, each_arrived};
+use crate::place::{Place, Selected};
 use afterbay_journal_view::ended::{EndedRequest, FrameUse};
 use afterbay_journal_view::follower::follow_binary;
 use afterbay_journal_view::trajectory::{Trajectory, Turn};
@@ -41,12 +41,8 @@ pub(crate) struct Args {
     /// Only the session with this value
     #[arg(long, value_name = "VALUE")]
     only: Option<String>,
-    /// Only requests that arrived at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    since: Option<u64>,
-    /// Only requests that arrived before this time
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    until: Option<u64>,
+    #[command(flatten)]
+    arrived: ArrivedArgs,
     /// Write a Parquet file in place of JSON lines
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
@@ -97,13 +93,13 @@ impl SessionKey {
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
-    let selected = args.place.select_since(load, args.since)?;
+    let selected = args.place.select_since(load, args.arrived.since)?;
     let mut out = match &args.parquet {
         None => Out::Lines(screen::Output::new()),
         Some(file) => Out::Parquet(ParquetFile::create(file)?),
     };
     let mut turns = 0_u64;
-    let times = (args.since, args.until);
+    let times = (args.arrived.since, args.arrived.until);
     let live = trajectories(&selected, &args.by, args.only.as_deref(), times, &mut |trajectory| {
         turns += trajectory.turns.len() as u64;
         out.write(&trajectory)

@@ -28,9 +28,10 @@ const EXIT_INCOMPLETE: u8 = 2;
 /// Reads the records of usage, and the journal for what is not recorded, also while `afterbay run` writes both: the requests whose last
 /// row is in the given time and that have ended. A request on two streams counts on the first, with the scheduler's own tokens. FIRST
 /// TOKEN is the time from the scheduler's queue to the first token, as the scheduler says it: the quantiles 0.5 and 0.95 of the
-/// requests. Of each request, the tokens received are compared with the count in the scheduler's last row, and the
-/// ids of the prompt in the request's record with the scheduler's count of its tokens. A difference is named, and the exit code is 1. Requests without such a count are counted by reason. If records and journal do not reach back to --since, the
-/// time since which the answer is complete is named, and the exit code is 2.
+/// requests. Of each request, the tokens received are compared with the count in the scheduler's last row, and the ids of the prompt in the
+/// request's record with the scheduler's count of its tokens. A difference is named, and the exit code is 1. Requests without such a
+/// count are counted by reason. If records and journal do not reach back to --since, the time since which the answer is complete is
+/// named, and the exit code is 2.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay usage --by tenant --since yesterday --until today\n  afterbay usage --by tenant --by hour --json | jq .groups"

@@ -155,22 +155,6 @@ impl HeldRows {
     }
 }
 
-/// The facts that an instance can ask of a request.
-struct Facts {
-    number: u64,
-    attributes: Option<Arc<str>>,
-    asked: Option<RecordReader>,
-}
-
-impl Facts {
-    fn set(self, plugin: &mut Plugin) {
-        plugin.set_attributes(self.number, self.attributes);
-        if let Some(asked) = self.asked {
-            plugin.set_record(self.number, asked);
-        }
-    }
-}
-
 /// A plugin instance, and the requests that it knows.
 pub(crate) struct Player {
     component: Component,
@@ -323,16 +307,6 @@ impl Player {
         }
     }
 
-    /// The facts that an instance can ask of a live request.
-    fn facts_of(&self, rid: &str) -> Option<Facts> {
-        let number = self.requests.get(rid)?.number;
-        Some(Facts {
-            number,
-            attributes: self.attributes.get(rid).cloned(),
-            asked: self.asked.get(rid).cloned(),
-        })
-    }
-
     /// Closes requests whose token count starts again: another request uses the same rid. (The number of ids in a row says
     /// nothing, because a row may carry all ids so far.)
     fn end_earlier_lives(&mut self, batch: &Batch, played: &mut PlayedBatch) -> anyhow::Result<()> {
@@ -387,9 +361,11 @@ impl Player {
     }
 
     fn open(&mut self, begun: &[String]) -> Result<(), Fault> {
-        begun
-            .iter()
-            .for_each(|rid| self.facts_of(rid).into_iter().for_each(|facts| facts.set(&mut self.plugin)));
+        for rid in begun {
+            let Some(request) = self.requests.get(rid) else { continue };
+            self.plugin.set_attributes(request.number, self.attributes.get(rid).cloned());
+            self.plugin.set_record(request.number, self.asked.get(rid).cloned());
+        }
         // Moved out, because `opened` borrows the requests while the call changes `self`.
         let requests = std::mem::take(&mut self.requests);
         let opened: Vec<Opened<'_>> =
@@ -421,7 +397,9 @@ impl Player {
             fresh.set_signals(signals.clone());
         }
         for rid in &alive {
-            self.facts_of(rid).into_iter().for_each(|facts| facts.set(&mut fresh));
+            let Some(request) = self.requests.get(*rid) else { continue };
+            fresh.set_attributes(request.number, self.attributes.get(*rid).cloned());
+            fresh.set_record(request.number, self.asked.get(*rid).cloned());
         }
         let alive = alive.iter().filter_map(|rid| Some(self.requests.get(*rid)?.opened(rid, true)));
         let opened: Vec<Opened<'_>> = alive.collect();

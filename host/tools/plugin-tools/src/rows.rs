@@ -9,7 +9,7 @@ use afterbay_journal::stored_rid;
 use afterbay_journal_tools::{OpenSource, Source};
 use afterbay_journal_view::legs;
 use afterbay_runtime::{AskedRequest, PlainValues};
-use afterbay_stream::finish_kind;
+use afterbay_stream::{asked_request, finish_kind};
 use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Layouts};
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, HashSet};
@@ -184,8 +184,7 @@ impl<'t> Frames<'t> {
             DecodedFrame::Barrier(Barrier { kind: BarrierKind::Request { record: Ok(record) }, .. }) => {
                 let rid = stored_rid(record.rid.as_bytes());
                 if self.is_wanted(&rid) {
-                    let prompt_ids = record.prompt_ids().map(|ids| ids.map(i64::from).collect());
-                    self.asked.insert(rid.into_owned(), AskedRequest { asked: record.json(), prompt_ids });
+                    self.asked.insert(rid.into_owned(), asked_request(&record));
                 }
                 Ok(())
             }

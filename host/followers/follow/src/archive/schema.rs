@@ -173,10 +173,10 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
             "Whether the request was erased before it was archived. It has no ids then.",
             |it| it.info.erased.is_some(),
         ),
-        Of::time("arrived_at", "When the scheduler got the request, by its record.", |it| {
+        Of::time("arrived_at", "The time at which the scheduler got the request, by its record.", |it| {
             it.record.as_ref().and_then(|record| record.arrived_unix_ns).unwrap_or_default()
         }),
-        Of::maybe_count("arrived_unix_ns", "The same in Unix nanoseconds.", |it| {
+        Of::maybe_count("arrived_unix_ns", "The arrival in Unix nanoseconds.", |it| {
             it.record.as_ref()?.arrived_unix_ns
         }),
         Of::maybe_text(

@@ -28,11 +28,12 @@ use crate::ledger::requests::Requests;
 use crate::{ReaderKey, RoutingTable, Row};
 use afterbay_events::{Name, StreamTelemetry};
 use afterbay_journal as journal;
+use afterbay_journal::JournalRequest;
 use afterbay_journal::reader::{OperatorAbort, RequestState, StreamReader};
-use afterbay_journal::{FrameNo, JournalRequest};
 use afterbay_wire::{AbortShape, Batch, FinishKind};
 use attributes::of_engine;
 use bound::LiveBound;
+use record::RecordPlace;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -91,8 +92,8 @@ pub struct Request {
     of_engine: Vec<(String, String)>,
     /// Whether a row of the request was received. Until then its record alone was.
     has_row: bool,
-    /// The frame of the request's record; 0 without one.
-    record: FrameNo,
+    /// The place of the request's record.
+    record: Option<RecordPlace>,
     last_row_at: Instant,
 }
 
@@ -125,7 +126,7 @@ impl Request {
             attributes: None,
             of_engine: Vec::new(),
             has_row: false,
-            record: FrameNo(0),
+            record: None,
             last_row_at: now,
         }
     }
@@ -134,9 +135,9 @@ impl Request {
         self.handle.number().0
     }
 
-    /// Reads what only the first row says.
+    /// Reads what only the first row says. The record may have said the length of the prompt before.
     fn read_first_row(&mut self, batch: &Batch, row: u32) {
-        self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
+        self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(self.prompt_tokens);
         self.reader = ReaderKey::of(batch, row);
         self.has_row = true;
     }
@@ -238,7 +239,7 @@ impl Ledger {
                 count_shift: info.forwarded as i64 - info.received as i64,
                 reader_has_row: info.rows > 0,
                 has_row: info.rows > 0,
-                record: info.record_frame,
+                record: (info.record_frame.0 > 0).then_some(RecordPlace::Frame(info.record_frame)),
                 of_engine: of_engine(info),
                 finished_by: info.ended_early.then(|| EARLIER_RUN.into()),
                 is_finishing: info.state == RequestState::Finished,

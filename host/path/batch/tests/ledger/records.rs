@@ -3,6 +3,7 @@
 use crate::stream::{Stream, last, row};
 use afterbay_journal::reader::{JournalReader, RequestState};
 use afterbay_wire::RequestRecord;
+use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
 use std::time::Duration;
 
 fn record(rid: &str) -> RequestRecord {
@@ -123,4 +124,23 @@ fn the_attributes_of_the_engine_are_those_of_the_request_with_the_record() {
     let a = stream.ledger().numbered(2).unwrap();
     stream.ledger().refresh_attributes(a);
     assert_eq!(attributes_of(&mut stream, 2), Some("session=x".to_owned()));
+}
+
+#[test]
+fn the_length_of_the_prompt_is_that_of_the_record_unless_the_first_row_says_it() {
+    let mut stream = Stream::new();
+    announce(&mut stream, &record("a"));
+    announce(&mut stream, &record("b"));
+    let row = |rid: &str, prompt_tokens| SynthOutput {
+        request_id: rid.to_owned(),
+        new_token_ids: vec![1],
+        prompt_tokens,
+        ..SynthOutput::default()
+    };
+    let rows = vec![row("a", None), row("b", Some(7)), row("c", None)];
+    let decoded = stream.receive(SynthOutputs { rows, ..SynthOutputs::default() }.encode());
+    let (ledger, records) = stream.both();
+    let Ok(accounted) = ledger.account(decoded, records) else { panic!("no rows") };
+    let lengths = accounted.rows().iter().map(|row| ledger.request(row.request).unwrap().1.prompt_tokens);
+    assert_eq!(lengths.collect::<Vec<_>>(), [2, 7, 0]);
 }

@@ -42,7 +42,7 @@ fn a_record_is_valid_only_in_its_segment_at_its_offset() {
 }
 
 #[test]
-fn a_frames_head_has_summary_with_the_records_before_it() {
+fn a_frames_head_gets_its_checksum_with_the_records_before_it() {
     let mut bytes = Vec::new();
     record(&mut bytes, RecordKind::CLOSE, 1, 0, |out| out.push(1));
     let at = bytes.len();

@@ -98,19 +98,19 @@ pub(super) fn digests(
     let mut linked = 0;
     let mut scan = segment.records(limit, Payloads::All);
     let end = loop {
-        let (head, end) = match scan.step()? {
+        let end = match scan.step()? {
             ScanStep::Record(record) => {
                 let payload = scan.payload(&record);
                 let rest = hasher.record(record.offset, &record.head, payload, scan.body(&record));
                 hasher.link(&head_bytes(&record.head), payload, &rest);
-                (None, record.offset + record.head.record_bytes())
+                record.offset + record.head.record_bytes()
             }
-            ScanStep::Corrupt { offset, bytes } => (Some(bytes), offset + bytes),
+            ScanStep::Corrupt { offset, bytes } => {
+                hasher.link(b"corrupt", &bytes.to_le_bytes(), &bytes.to_le_bytes());
+                offset + bytes
+            }
             ScanStep::End { offset, torn } => break offset + torn,
         };
-        if let Some(bytes) = head {
-            hasher.link(b"corrupt", &bytes.to_le_bytes(), &bytes.to_le_bytes());
-        }
         if end - linked >= LINK_BYTES {
             links.push(hasher.at(end));
             linked = end;

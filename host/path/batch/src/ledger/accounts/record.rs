@@ -3,35 +3,55 @@
 use super::barrier::without_rows;
 use super::{Ledger, Request};
 use crate::records::Records;
-use crate::{DecodedBarrier, Persisted};
+use crate::{DecodedBarrier, Location, Persisted};
 use afterbay_events::Barrier as BarrierLabel;
 use afterbay_journal::reader::StreamReader;
-use afterbay_journal::{FrameNo, JournalRequest, Outcome, Passage, stored_rid};
+use afterbay_journal::{FrameNo, JournalRequest, Outcome, Passage, Position, stored_rid};
 use afterbay_wire::{RequestRecord, is_health_check};
 use std::sync::Arc;
+
+/// The place of a record in the journal.
+#[derive(Clone, Copy)]
+pub(super) enum RecordPlace {
+    /// At this position.
+    At(Position),
+    /// In this frame of an earlier run, which must be searched for.
+    Frame(FrameNo),
+}
 
 /// The record of a request, in the journal.
 #[derive(Clone)]
 pub struct StoredRecord {
     journal: Arc<StreamReader>,
-    frame: FrameNo,
+    place: RecordPlace,
 }
 
 impl StoredRecord {
     /// Reads the record. `None`: the journal no longer has it, or it cannot be read.
     pub fn read(&self) -> Option<RequestRecord> {
-        let at = self.journal.position(self.frame).ok()??;
+        let at = match self.place {
+            RecordPlace::At(position) => position,
+            RecordPlace::Frame(frame) => self.journal.position(frame).ok()??,
+        };
         let frame = self.journal.frame(&at).ok()?;
         RequestRecord::of_frame(&frame.bytes.into())?.ok()
+    }
+}
+
+/// The place of a record that was just persisted. `None`: the disk refused it.
+fn place(persisted: &Persisted) -> Option<RecordPlace> {
+    match persisted.location() {
+        Location::At(position) => Some(RecordPlace::At(position)),
+        Location::ByNumber => Some(RecordPlace::Frame(persisted.frame())),
+        Location::Nowhere => None,
     }
 }
 
 impl Ledger {
     /// The record of the live request with this number.
     pub fn record_of(&self, number: u64) -> Option<StoredRecord> {
-        let request = self.requests.get(self.numbered(number)?)?;
-        let journal = self.links.journal.clone().filter(|_| request.record.0 > 0)?;
-        Some(StoredRecord { journal, frame: request.record })
+        let place = self.requests.get(self.numbered(number)?)?.record?;
+        Some(StoredRecord { journal: self.links.journal.clone()?, place })
     }
 
     /// Opens the request of a record. A live request with its rid has the record, too: Afterbay knows the request by its rows, or a rid
@@ -48,9 +68,9 @@ impl Ledger {
         // Past the bound a request begins with its first row, for which room is made.
         let has_room = self.live() < self.bound.max && !is_health_check(name.as_bytes());
         if let Some(known) =
-            known.and_then(|known| self.requests.get_mut(known)).filter(|it| it.record.0 == 0)
+            known.and_then(|known| self.requests.get_mut(known)).filter(|it| it.record.is_none())
         {
-            (known.record, known.of_engine) = (persisted.frame(), record.attributes());
+            (known.record, known.of_engine) = (place(persisted), record.attributes());
         }
         let request =
             known.or_else(|| has_room.then(|| self.open_recorded(&name, record, persisted, records)));
@@ -78,7 +98,7 @@ impl Ledger {
             prompt_tokens: record.prompt_tokens.unwrap_or(0),
             attributes: self.links.attributes.as_ref().and_then(|of| of(name, &of_engine)),
             of_engine,
-            record: persisted.frame(),
+            record: place(persisted),
             ..Request::new(handle, persisted.at().instant)
         };
         self.telemetry.counters.requests_opened.add(1);
