@@ -11,6 +11,7 @@ mod escapes;
 mod patterns;
 mod plugin;
 mod presets;
+mod prompts;
 mod scan;
 mod settings;
 mod words;
@@ -19,6 +20,7 @@ pub use automaton::{CANDIDATES_MAX, STATES_MAX};
 pub use patterns::{MATCH_BYTES_MAX, PATTERN_BYTES_MAX, SETTINGS_PATTERNS_MAX};
 pub use plugin::MatchText;
 pub use presets::Preset;
+pub use prompts::PROMPT_BYTES_MAX;
 pub use settings::{MASK_BYTES_MAX, MatchAction, Settings};
 pub use words::{ALL_WORDS_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX};
 

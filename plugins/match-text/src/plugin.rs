@@ -10,7 +10,8 @@ use afterbay_plugin::{
 use crate::automaton::{Automaton, STATES_MAX};
 use crate::escapes::is_escape;
 use crate::patterns::Patterns;
-use crate::scan::{Found, Scan, Text};
+use crate::prompts::Prompts;
+use crate::scan::{Found, Part, Scan, Text};
 use crate::settings::{MASK_BYTES_MAX, MatchAction, Settings};
 
 /// The wanted time of a hold. `limits.hold` caps it: 60 s by default.
@@ -32,6 +33,8 @@ struct Judge {
     vocabulary: Vocabulary,
     action: MatchAction,
     mask: String,
+    /// `None` if what stands in the prompt is masked, too.
+    prompts: Option<Prompts>,
 }
 
 /// The state of a request.
@@ -72,8 +75,10 @@ impl Plugin for MatchText {
         let (patterns, nfa) = Patterns::new(&settings)?;
         let mut automaton = Automaton::new(nfa);
         warm(&mut automaton);
+        let prompts = settings.allow_from_prompt.then(Prompts::default);
         let (vocabulary, action, mask) = (Vocabulary::load()?, settings.action, settings.mask);
-        Ok(Self { judge: Judge { patterns, vocabulary, action, mask }, automaton, requests: Requests::new() })
+        let judge = Judge { patterns, vocabulary, action, mask, prompts };
+        Ok(Self { judge, automaton, requests: Requests::new() })
     }
 
     fn opened(&mut self, request: &Opened) {
@@ -96,11 +101,20 @@ impl Plugin for MatchText {
 
     fn closed(&mut self, request: RequestId) {
         self.requests.remove(request);
+        if let Some(prompts) = &mut self.judge.prompts {
+            prompts.remove(request);
+        }
     }
 }
 
 impl Judge {
-    fn row(&self, automaton: &mut Automaton, row: Row<'_>, request: &mut Request, verdicts: &mut Verdicts) {
+    fn row(
+        &mut self,
+        automaton: &mut Automaton,
+        row: Row<'_>,
+        request: &mut Request,
+        verdicts: &mut Verdicts,
+    ) {
         match request.end {
             End::Open => {}
             End::Finishes(pattern) => return verdicts.finish_with_text(row, self.reason(pattern), [], ""),
@@ -113,6 +127,7 @@ impl Judge {
         if row.is_last() {
             scan.end(automaton, &self.patterns, hold, found);
         }
+        self.allow_from_prompt(row.request(), hold, found, known);
         if found.is_empty() {
             let keep_from = scan.live_from().unwrap_or(hold.end());
             return hold.settle(row, keep_from, &[], HOLD, &self.vocabulary, verdicts);
@@ -136,6 +151,39 @@ impl Judge {
             *end = End::Finishes(first.pattern);
         }
         found.clear();
+    }
+
+    /// Removes the matches from index `from` on that stand in the prompt.
+    fn allow_from_prompt(
+        &mut self,
+        request: RequestId,
+        hold: &SuffixHold,
+        found: &mut Vec<Found>,
+        from: usize,
+    ) {
+        let Some(prompts) = &mut self.prompts else { return };
+        let mut allowed = found[from..].to_vec();
+        allowed.retain(|found| {
+            let text = hold.text(found.start..found.end);
+            found.part == Part::Whole && prompts.contain(request, text, &self.vocabulary)
+        });
+        let mut index = 0;
+        found.retain(|found| {
+            index += 1;
+            // The same match may be found with an escape before it.
+            let is_allowed = index > from
+                && allowed.iter().any(|allowed| {
+                    allowed == found
+                        || allowed.end == found.end
+                            && allowed.start > found.start
+                            && is_escape(hold.text(found.start..allowed.start))
+                });
+            if is_allowed {
+                let pattern = &self.patterns.get(found.pattern).name;
+                metrics::counter_add("matches_from_prompt", &[("pattern", pattern)], 1);
+            }
+            !is_allowed
+        });
     }
 
     /// Masks the matches that cannot become longer.
@@ -170,7 +218,7 @@ impl Judge {
     }
 
     fn edit(&self, found: Found) -> Edit<'_> {
-        Edit::new(found.start..found.end, if found.is_continued { "" } else { &self.mask })
+        Edit::new(found.start..found.end, if found.part == Part::Continued { "" } else { &self.mask })
     }
 
     fn reason(&self, pattern: u8) -> String {
@@ -178,7 +226,7 @@ impl Judge {
     }
 
     fn count(&self, found: &Found, sent: u64) {
-        if found.is_continued {
+        if found.part == Part::Continued {
             return;
         }
         metrics::counter_add("matches", &[("pattern", &self.patterns.get(found.pattern).name)], 1);

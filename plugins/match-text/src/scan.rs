@@ -32,8 +32,18 @@ pub struct Found {
     pub end: u64,
     /// The index of its pattern.
     pub pattern: u8,
-    /// Set if the match continues one that was found before.
-    pub is_continued: bool,
+    pub part: Part,
+}
+
+/// The part of a match that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// The beginning of a match that is too long to wait for.
+    First,
+    /// More of a match of which a part was found before.
+    Continued,
 }
 
 /// The state of one request's text.
@@ -211,7 +221,8 @@ impl Scan {
                 let (start, is_continued) = (thread.mask_start(), thread.is_continued);
                 let end = position - open_bytes(text.text(start, position)) as u64;
                 let pattern = of_thread.trailing_zeros() as u8;
-                found.push(Found { start, end, pattern, is_continued });
+                let part = if is_continued { Part::Continued } else { Part::First };
+                found.push(Found { start, end, pattern, part });
                 *thread = Thread { start: end, is_continued: true, ..Thread::default() };
             } else {
                 // Later starts may have the same NFA states.
@@ -277,6 +288,7 @@ impl Thread {
         };
         let (start, is_continued) = (self.mask_start(), self.is_continued);
         let end = end - open_bytes(text.text(start, end)) as u64;
-        (start < end).then_some(Found { start, end, pattern, is_continued })
+        let part = if is_continued { Part::Continued } else { Part::Whole };
+        (start < end).then_some(Found { start, end, pattern, part })
     }
 }

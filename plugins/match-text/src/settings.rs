@@ -25,6 +25,9 @@ pub struct Settings {
     /// The action at a match.
     #[serde(default)]
     pub action: MatchAction,
+    /// Whether a match passes if its exact text stands in the request's prompt.
+    #[serde(default)]
+    pub allow_from_prompt: bool,
     /// The text that replaces a match, at most 64 bytes.
     #[serde(default = "mask")]
     pub mask: String,

@@ -6,6 +6,7 @@ mod kinds;
 mod masks;
 mod measure;
 mod oracle;
+mod prompts;
 mod random;
 mod rules;
 mod serialized;

@@ -33,6 +33,12 @@ impl Tokens {
         Self { all, ids }
     }
 
+    /// Adds a token. Texts are never encoded with it.
+    pub fn add(&mut self, bytes: &[u8]) -> TokenId {
+        self.all.push(Some(bytes.to_vec()));
+        (self.all.len() - 1) as TokenId
+    }
+
     /// The ids of a text: pieces, or bytes for unknown pieces.
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
         let piece = |piece: &str| match self.ids.get(piece.as_bytes()) {
