@@ -165,8 +165,8 @@ fn a_build_names_the_missing_tool_and_how_to_install_it() {
 }
 
 /// The examples in languages other than Rust, each with its language.
-const EXAMPLES: [(&str, &str); 3] =
-    [("stop-on-pattern", "c"), ("token-audit", "js"), ("pii-masker", "python")];
+const EXAMPLES: [(&str, &str); 4] =
+    [("stop-on-pattern", "c"), ("token-audit", "js"), ("pii-masker", "python"), ("prompt-leak", "python")];
 
 #[test]
 fn every_example_names_its_commands() {
