@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use afterbay_plugin::{
     Batch, Calls, Columns, ConfigureError, FinishReason, Opened, Plugin, RequestId, Requests, Row,
-    StateError, Verdicts, metrics,
+    StateError, Verdicts, asked, metrics,
 };
+use serde::Deserialize;
 
 use crate::settings::{Limits, Settings};
 use crate::tenant::{Tenant, Tenants};
@@ -26,12 +27,46 @@ struct Request {
     row_tokens: u64,
     /// `None` if the tenant has no budget.
     tenant: Option<Rc<Tenant>>,
+    /// The tokens that the request reserves with its first row. `None` after it.
+    wanted: Option<u64>,
+    /// The tokens of the tenant that are reserved for the request.
+    reserved: u64,
+    /// Set if the tenant had less than the request wants.
+    is_refused: bool,
+}
+
+/// The record of a request, as far as it is read.
+#[derive(Default, Deserialize)]
+struct Asked {
+    #[serde(default)]
+    sampling: Sampling,
+}
+
+#[derive(Default, Deserialize)]
+struct Sampling {
+    max_tokens: Option<u64>,
 }
 
 impl Request {
     /// The tokens of the last row that are within the request's budget.
     fn within(&self, limit: u64) -> u64 {
         self.row_tokens.saturating_sub(self.tokens.saturating_sub(limit))
+    }
+
+    /// Reserves the wanted tokens with the first row, if the tenant has them.
+    fn reserve(&mut self, tenants: &Tenants) {
+        let Some(wanted) = self.wanted.take() else { return };
+        match &self.tenant {
+            Some(tenant) if wanted > tenants.unreserved(tenant) => self.is_refused = true,
+            _ => self.set_reserved(wanted),
+        }
+    }
+
+    fn set_reserved(&mut self, tokens: u64) {
+        if let Some(tenant) = &self.tenant {
+            tenant.change_reserved(self.reserved, tokens);
+        }
+        self.reserved = tokens;
     }
 }
 
@@ -44,6 +79,16 @@ impl Budget {
         }
     }
 
+    /// The tokens that a request may still have by its own limit. 0 if nothing is reserved, or the limit is not known.
+    fn wanted(&self, request: &Opened) -> u64 {
+        if !self.limits.reserve {
+            return 0;
+        }
+        let asked = asked(request.request).and_then(|asked| serde_json::from_str::<Asked>(&asked).ok());
+        let limit = asked.and_then(|asked| asked.sampling.max_tokens).unwrap_or(0);
+        limit.min(self.limits.request_tokens).saturating_sub(request.received_tokens)
+    }
+
     /// Counts the batch. Returns whether a row may have to be cut.
     fn count(&mut self, batch: &Batch<'_>) -> bool {
         let mut may_cut = false;
@@ -53,6 +98,12 @@ impl Budget {
             request.tokens += request.row_tokens;
             may_cut |= request.tokens >= self.limits.request_tokens;
             let tokens = request.within(self.limits.request_tokens);
+            request.reserve(&self.tenants);
+            if request.is_refused {
+                may_cut = true;
+                continue;
+            }
+            request.set_reserved(request.reserved.saturating_sub(tokens));
             let Some(tenant) = &request.tenant else { continue };
             if tenant.is_used_up() {
                 may_cut = true;
@@ -73,7 +124,9 @@ impl Budget {
             let Some(request) = self.requests.get(row.request()) else { continue };
             let mut kept = request.within(self.limits.request_tokens);
             let mut by = (request.tokens >= self.limits.request_tokens).then_some("request");
-            if let Some(tenant) = &request.tenant {
+            if request.is_refused {
+                (kept, by) = (0, Some("reserve"));
+            } else if let Some(tenant) = &request.tenant {
                 kept = tenant.take(kept);
                 if tenant.is_used_up() {
                     by = Some("tenant");
@@ -108,15 +161,25 @@ impl Plugin for Budget {
 
     fn opened(&mut self, request: &Opened) {
         let tenant = self.tenants.of(request.request, &self.limits);
-        self.requests
-            .insert(request.request, Request { tokens: request.received_tokens, row_tokens: 0, tenant });
+        let tokens = request.received_tokens;
+        let wanted = self.wanted(request);
+        let mut opened =
+            Request { tokens, row_tokens: 0, tenant, wanted: Some(wanted), reserved: 0, is_refused: false };
+        if request.resumed {
+            opened.wanted = None;
+            opened.set_reserved(wanted);
+        }
+        self.requests.insert(request.request, opened);
     }
 
     fn changed(&mut self, request: RequestId) {
         let tenant = self.tenants.of(request, &self.limits);
-        if let Some(known) = self.requests.get_mut(request)
-            && let Some(before) = std::mem::replace(&mut known.tenant, tenant)
-        {
+        let Some(known) = self.requests.get_mut(request) else { return };
+        let reserved = known.reserved;
+        known.set_reserved(0);
+        let before = std::mem::replace(&mut known.tenant, tenant);
+        known.set_reserved(reserved);
+        if let Some(before) = before {
             self.tenants.release(before);
         }
     }
@@ -131,7 +194,9 @@ impl Plugin for Budget {
     }
 
     fn closed(&mut self, request: RequestId) {
-        if let Some(Request { tenant: Some(tenant), .. }) = self.requests.remove(request) {
+        let Some(mut request) = self.requests.remove(request) else { return };
+        request.set_reserved(0);
+        if let Some(tenant) = request.tenant {
             self.tenants.release(tenant);
         }
     }

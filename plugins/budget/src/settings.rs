@@ -31,6 +31,9 @@ pub struct Settings {
     /// The JSON pointer to the tenant's name in the attributes of a request.
     #[serde(default = "tenant")]
     tenant: String,
+    /// Whether a request reserves the most tokens that it asked for, and ends at its first row if its tenant has less.
+    #[serde(default)]
+    reserve: bool,
 }
 
 fn day() -> Length {
@@ -51,6 +54,8 @@ pub(crate) struct Limits {
     pub(crate) window: Length,
     /// The pointer to the tenant's name.
     pub(crate) pointer: String,
+    /// Whether requests reserve the most tokens that they asked for.
+    pub(crate) reserve: bool,
 }
 
 /// A tenant's budget.
@@ -63,7 +68,7 @@ pub(crate) struct TenantLimit {
 
 impl Limits {
     pub(crate) fn new(settings: Settings) -> Result<Self, ConfigureError> {
-        let Settings { request_tokens, tokens, tenants, window, tenant: pointer } = settings;
+        let Settings { request_tokens, tokens, tenants, window, tenant: pointer, reserve } = settings;
         if request_tokens.is_none() && tokens.is_none() && tenants.is_empty() {
             return Err("no budget is set: set request_tokens, tokens or tenants".into());
         }
@@ -90,7 +95,11 @@ impl Limits {
             }
             check(&pointer, *tokens, 0)?;
         }
-        Ok(Self { request_tokens: request_tokens.unwrap_or(u64::MAX), tokens, tenants, window, pointer })
+        if reserve && tokens.is_none() && tenants.is_empty() {
+            return Err(bad_setting("/reserve", "needs tokens or tenants"));
+        }
+        let request_tokens = request_tokens.unwrap_or(u64::MAX);
+        Ok(Self { request_tokens, tokens, tenants, window, pointer, reserve })
     }
 
     /// The budget of a tenant; `None` if it has none.

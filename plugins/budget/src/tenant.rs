@@ -26,6 +26,8 @@ pub(crate) struct Tenant {
     received: Cell<u64>,
     /// The tokens of the batch that the budget allows and no row has taken yet.
     allowed: Cell<u64>,
+    /// The tokens that the tenant's live requests in this stream may still have.
+    reserved: Cell<u64>,
     is_used_up: Cell<bool>,
     shown_at_ms: Cell<u64>,
 }
@@ -34,6 +36,11 @@ impl Tenant {
     /// Whether nothing is left in this window.
     pub(crate) fn is_used_up(&self) -> bool {
         self.is_used_up.get()
+    }
+
+    /// Changes the tokens that are reserved for a request.
+    pub(crate) fn change_reserved(&self, before: u64, after: u64) {
+        self.reserved.set(self.reserved.get() - before + after);
     }
 
     /// Adds tokens of the batch. Returns whether these are the first ones.
@@ -47,6 +54,11 @@ impl Tenant {
         self.allowed.set(self.allowed.get() - taken);
         taken
     }
+}
+
+/// The number of a key. The cast is safe: it is not negative.
+fn used(key: &str) -> u64 {
+    store::number(key).unwrap_or_default().max(0) as u64
 }
 
 /// The tenants of a stream.
@@ -78,6 +90,7 @@ impl Tenants {
             key: RefCell::new(None),
             received: Cell::new(0),
             allowed: Cell::new(0),
+            reserved: Cell::new(0),
             is_used_up: Cell::new(false),
             shown_at_ms: Cell::new(0),
         });
@@ -111,18 +124,14 @@ impl Tenants {
     pub(crate) fn count(&mut self, tenant: &Tenant, time_ms: u64) {
         let received = tenant.received.take();
         let budget = tenant.limit.tokens;
-        let mut key = tenant.key.borrow_mut();
-        if key.is_none() {
-            let (found, used) = self.find_key(tenant);
-            *key = Some(found);
-            if used >= budget {
-                // Used up by requests that ended, or in another stream.
-                tenant.allowed.set(0);
-                tenant.is_used_up.set(true);
-                self.show(tenant, 0, time_ms);
-                return;
-            }
+        if tenant.key.borrow().is_none() && self.used(tenant) >= budget {
+            // Used up by requests that ended, or in another stream.
+            tenant.allowed.set(0);
+            tenant.is_used_up.set(true);
+            self.show(tenant, 0, time_ms);
+            return;
         }
+        let key = tenant.key.borrow();
         // The casts are safe: a budget is below 2^53, and a batch has fewer tokens.
         let Some(sum) = key.as_ref().and_then(|key| store::increment(key, received as i64).ok()) else {
             afterbay_plugin::error!(
@@ -139,9 +148,25 @@ impl Tenants {
         self.show(tenant, budget.saturating_sub(sum), time_ms);
     }
 
+    /// The tokens that neither a request nor a reservation of this stream has.
+    pub(crate) fn unreserved(&self, tenant: &Tenant) -> u64 {
+        let taken = [self.used(tenant), tenant.received.get(), tenant.reserved.get()];
+        taken.into_iter().fold(tenant.limit.tokens, u64::saturating_sub)
+    }
+
+    /// The tokens that the tenant has used in this window.
+    fn used(&self, tenant: &Tenant) -> u64 {
+        let mut key = tenant.key.borrow_mut();
+        if let Some(key) = &*key {
+            return used(key);
+        }
+        let (found, used) = self.find_key(tenant);
+        *key = Some(found);
+        used
+    }
+
     /// The key of a tenant in this window, with the tokens used so far.
     fn find_key(&self, tenant: &Tenant) -> (String, u64) {
-        let used = |key: &str| store::number(key).unwrap_or_default().max(0) as u64;
         if tenant.name.len() <= NAME_BYTES_MAX {
             let key = self.windows.key(&tenant.name);
             let used = used(&key);

@@ -188,10 +188,79 @@ fn after_the_detokenizer_the_count_decides_and_rows_stay_whole() {
     assert_eq!(host.process(&[text(2, 3)]), [Verdict { row: 0, action }]);
 }
 
+const RESERVE: &str = r#"{"tokens": 10, "reserve": true}"#;
+
+fn open_with_limit(host: &mut Harness<Budget>, request: RequestId, tenant: &str, limit: u64) {
+    host.set_asked(request, &json!({ "sampling": { "max_tokens": limit } }).to_string(), &[]);
+    open(host, request, tenant);
+}
+
+#[test]
+fn a_request_that_may_need_more_than_its_tenant_has_ends_at_its_first_row() {
+    let mut host = start(RESERVE);
+    open_with_limit(&mut host, 1, "a", 6);
+    open_with_limit(&mut host, 2, "a", 5);
+    open_with_limit(&mut host, 3, "a", 4);
+    open_with_limit(&mut host, 4, "b", 10);
+    let rows = [row(1, 2), row(2, 1), row(3, 1), row(4, 1)];
+    assert_eq!(host.process(&rows), [ends(1, Some(0))], "6 are reserved, and 4 are left for request 3");
+    assert_eq!(host.metric_with("budget_requests_ended", &[("by", "reserve")]), Some(Metric::Counter(1)));
+    assert_eq!(left(&host, "a"), Some(7.0), "only received tokens are used");
+    // Request 1 ends with 2 of its 6 tokens: 4 are free again.
+    host.close(1);
+    host.close(2);
+    open_with_limit(&mut host, 5, "a", 5);
+    open_with_limit(&mut host, 6, "a", 4);
+    assert_eq!(host.process(&[row(5, 1), row(6, 1)]), [ends(0, Some(0))]);
+    assert_eq!(host.process(&[row(3, 3), row(6, 2)]), []);
+    let key = format!("{:013}/a", NOW / (24 * HOUR) * (24 * HOUR));
+    assert_eq!(host.stored(&key), Some(9_i64.to_le_bytes().to_vec()), "refused requests use nothing");
+}
+
+#[test]
+fn a_request_without_a_limit_of_its_own_reserves_nothing_and_one_with_more_than_may_be_reserves_that() {
+    let mut host = start(r#"{"tokens": 10, "request_tokens": 4, "reserve": true}"#);
+    open(&mut host, 1, "a");
+    open_with_limit(&mut host, 2, "a", 4096);
+    open_with_limit(&mut host, 3, "a", 4096);
+    assert_eq!(
+        host.process(&[row(1, 3), row(2, 1), row(3, 1)]),
+        [ends(2, Some(0))],
+        "3 are left of 10 - 3 - 4"
+    );
+}
+
+#[test]
+fn a_reservation_follows_the_request_to_another_tenant_and_another_instance() {
+    let mut host = start(RESERVE);
+    open_with_limit(&mut host, 1, "a", 6);
+    assert_eq!(host.process(&[row(1, 1)]), []);
+    host.set_attributes(1, r#"{"tenant": "b"}"#);
+    open_with_limit(&mut host, 2, "a", 9);
+    open_with_limit(&mut host, 3, "b", 6);
+    assert_eq!(host.process(&[row(2, 1), row(3, 1)]), [ends(1, Some(0))]);
+    host.restart(RESERVE).unwrap();
+    let resumed = |request, received_tokens| Opened {
+        request,
+        rid: "r".into(),
+        front_end: String::new(),
+        sink: String::new(),
+        prompt_tokens: 0,
+        received_tokens,
+        resumed: true,
+    };
+    host.open_as(resumed(1, 1));
+    host.open_as(resumed(2, 1));
+    open_with_limit(&mut host, 4, "b", 5);
+    open_with_limit(&mut host, 5, "b", 1);
+    assert_eq!(host.process(&[row(1, 5), row(2, 7), row(4, 1), row(5, 1)]), [ends(3, Some(0))]);
+}
+
 #[test]
 fn bad_settings_are_named_with_value_and_limit() {
     let message = |settings: &str| Harness::<Budget>::new(settings).err().unwrap().message();
     assert_eq!(message("{}"), "no budget is set: set request_tokens, tokens or tenants");
+    assert_eq!(message(r#"{"request_tokens": 1, "reserve": true}"#), "/reserve: needs tokens or tenants");
     assert_eq!(message(r#"{"request_tokens": 0}"#), "/request_tokens: is 0, must be 1 to 9007199254740992");
     assert_eq!(
         message(r#"{"tokens": 1, "tenant": "a"}"#),
