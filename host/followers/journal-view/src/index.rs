@@ -1,7 +1,7 @@
 //! An index of the newest requests of a journal, for pages and searches while the journal is written.
 //!
 //! [`Follower`] reads the journal, newest segment first, and [`RequestIndex`] has the requests. Bounds: [`REQUESTS_MAX`]
-//! requests and [`TEXT_BYTES_MAX`] bytes of their texts; the oldest requests leave. A request takes about 400 bytes with its rid.
+//! requests and [`TEXT_BYTES_MAX`] bytes of their texts; the oldest requests leave. A request takes about 500 bytes with its rid and its attributes.
 
 mod follower;
 
@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 /// Most requests.
 pub const REQUESTS_MAX: usize = 100_000;
-/// Most bytes of rids, finish reasons and names of plugins.
+/// Most bytes of rids, attributes, finish reasons and names of plugins.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
 /// Most requests of a page.
 pub const PAGE_MAX: usize = 1000;
@@ -48,7 +48,6 @@ struct IndexedStream {
 #[derive(Default)]
 struct Indexed {
     key: Key,
-    /// The totals, without attributes.
     info: RequestInfo,
     /// The plugins that acted on rows of the request.
     plugins: Vec<String>,
@@ -57,7 +56,8 @@ struct Indexed {
 impl Indexed {
     fn text_bytes(&self) -> usize {
         let plugins: usize = self.plugins.iter().map(String::len).sum();
-        self.info.rid.len() + self.info.finish.len() + plugins
+        let attributes = self.info.attributes.iter().map(|(name, value)| name.len() + value.len());
+        self.info.rid.len() + self.info.finish.len() + plugins + attributes.sum::<usize>()
     }
 }
 
@@ -80,6 +80,8 @@ pub struct Search {
     pub finish: Option<String>,
     /// This plugin acted on a row of a leg.
     pub plugin: Option<String>,
+    /// A leg has the attribute of each of these names, with the value.
+    pub attributes: Vec<(String, String)>,
     /// Only requests after this one, in the order of the page.
     pub after: Option<Cursor>,
     /// Most requests of the page, at most [`PAGE_MAX`].
@@ -147,7 +149,7 @@ impl RequestIndex {
         let erased = change.request.erased.or(indexed.info.erased);
         if is_new || !is_older {
             indexed.key = key;
-            indexed.info = RequestInfo { attributes: Vec::new(), ..change.request.clone() };
+            indexed.info = change.request.clone();
         }
         indexed.info.erased = erased;
         for plugin in &change.plugins {
@@ -217,6 +219,7 @@ fn matches(request: &Request<&Indexed>, search: &Search) -> bool {
         && search.stream.as_ref().is_none_or(|stream| any(&|leg| leg.stream == *stream))
         && search.finish.as_ref().is_none_or(|finish| any(&|leg| leg.of.info.finish == *finish))
         && search.plugin.as_ref().is_none_or(|plugin| any(&|leg| leg.of.plugins.contains(plugin)))
+        && search.attributes.iter().all(|attribute| any(&|leg| leg.of.info.attributes.contains(attribute)))
 }
 
 fn json(request: &Request<&Indexed>) -> Value {

@@ -7,12 +7,14 @@ import { between, clock, count, plural, seconds } from "./format.js";
 const PAGE_ROWS = 100;
 const TYPING_MS = 120;
 const REFRESH_MS = 2000;
-const FIELDS = ["rid", "state", "finish", "plugin", "stream"];
+const ATTRIBUTES = { tenant: "Tenant", model: "Model", lora: "LoRA adapter", session: "Session" };
+const FIELDS = ["rid", "state", "finish", "plugin", "stream", ...Object.keys(ATTRIBUTES)];
 export const STATES = { live: ["good", "live"], finished: ["off", "finished"], abandoned: ["warn", "abandoned"] };
 
 const HEADS = [
   "Request",
   "State",
+  "Tenant",
   "Stream",
   { text: "Rows", number: true },
   { text: "Tokens in", number: true },
@@ -35,9 +37,15 @@ export class RequestsView {
       plugin: h("select", { id: "plugin" }, h("option", { value: "" }, "any")),
       stream: h("select", { id: "stream" }, h("option", { value: "" }, "all")),
     };
-    const labels = { rid: "Request id", state: "State", finish: "Finish reason", plugin: "Verdict of plugin", stream: "Stream" };
+    for (const name of Object.keys(ATTRIBUTES)) {
+      this.inputs[name] = h("input", { type: "search", id: name, placeholder: "any", list: `${name}s`, autocomplete: "off", spellcheck: "false" });
+    }
+    const labels = { rid: "Request id", state: "State", finish: "Finish reason", plugin: "Verdict of plugin", stream: "Stream", ...ATTRIBUTES };
+    // The values that are listed, as proposals.
+    this.values = Object.fromEntries(Object.keys(ATTRIBUTES).map((name) => [name, h("datalist", { id: `${name}s` })]));
     const finishes = h("datalist", { id: "finishes" }, ["stop", "length", "abort"].map((value) => h("option", { value })));
-    this.form = h("form", { class: "search", role: "search" }, FIELDS.map((name) => h("div", null, h("label", { for: name }, labels[name]), this.inputs[name])), finishes);
+    this.form = h("form", { class: "search", role: "search" }, FIELDS.map((name) => h("div", null, h("label", { for: name }, labels[name]), this.inputs[name])), finishes, Object.values(this.values));
+    for (const name of Object.keys(ATTRIBUTES)) this.inputs[name].parentElement.hidden = true;
     this.summary = h("p", { class: "dim" });
     // Read aloud after a search, not at each refresh.
     this.said = h("p", { class: "unseen", role: "status" });
@@ -137,6 +145,13 @@ export class RequestsView {
     const forgotten = known > kept ? ` The newest ${count(kept)} can be listed; the journal has the others: afterbay journal ls.` : "";
     setText(this.summary, `${isSearch ? "Matches" : "Requests"}: ${which}${next ? ", more follow" : ""}. ${plural(known, "request")} in the index.${forgotten}${complete === false ? " The index still reads older segments of the journal." : ""}`);
     keyed(this.table.body, requests, (of) => `${of.stream} ${of.request} ${of.rid}`, made, update);
+    for (const [name, list] of Object.entries(this.values)) {
+      const values = [...new Set(requests.map((of) => of.attributes?.[name]).filter(Boolean))].sort();
+      keyed(list, values, (value) => value, (value) => h("option", { value }));
+      // A field that was offered stays: a search may find nothing.
+      if (values.length || this.inputs[name].value) this.inputs[name].parentElement.hidden = false;
+    }
+    this.table.node.classList.toggle("without-tenant", !requests.some((of) => of.attributes?.tenant));
     this.table.node.hidden = requests.length === 0;
     this.empty.hidden = requests.length > 0;
     setText(this.empty, isSearch ? "No request matches. Shorten the rid, or set a field to “any”." : "No request has arrived. Send one to the engine, and it appears here.");
@@ -174,6 +189,6 @@ function update(tr, of) {
   setBadge(tr.children[1], ...(STATES[of.state] ?? ["warn", String(of.state)]));
   const finish = [of.finish_reason, of.erased ? "erased" : ""].filter(Boolean).join(", ");
   const gaps = of.gaps ? ` (${plural(of.gaps, "gap")})` : "";
-  const texts = [of.stream, count(of.rows), `${count(of.tokens_received)}${gaps}`, count(of.tokens_forwarded), finish, (of.plugins ?? []).join(", "), clock(of.first_time), seconds(between(of.first_time, of.last_time))];
+  const texts = [of.attributes?.tenant ?? "", of.stream, count(of.rows), `${count(of.tokens_received)}${gaps}`, count(of.tokens_forwarded), finish, (of.plugins ?? []).join(", "), clock(of.first_time), seconds(between(of.first_time, of.last_time))];
   texts.forEach((text, at) => setText(tr.children[at + 2], text));
 }

@@ -156,6 +156,31 @@ fn a_search_combines_its_conditions_and_pages_meet_without_gap_or_repetition() {
 }
 
 #[test]
+fn requests_are_found_by_attributes_of_any_leg_and_listed_with_them() {
+    let mut scene = Scene::new(1 << 20);
+    let (mut first, mut second) = (scene.stream("decode", &[]), scene.stream("text", &["decode"]));
+    first.writer.set_attributes(Box::new(|rid, _| {
+        let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        vec![of("lora", if rid == "a" { "sql" } else { "law" }), of("tenant", "acme")]
+    }));
+    for rid in ["a", "b"] {
+        scene.row(&mut first, rid, "stop", None);
+        scene.row(&mut second, rid, "stop", None);
+    }
+    let index = Mutex::default();
+    Scene::followed(&mut Follower::new(scene.dir.path()), &index);
+    let found = |attributes: &[(&str, &str)]| {
+        let of = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        rids(&index, &Search { attributes: attributes.iter().map(of).collect(), ..search() }).join(" ")
+    };
+    assert_eq!(found(&[("tenant", "acme")]), "b a");
+    assert_eq!(found(&[("tenant", "acme"), ("lora", "sql")]), "a");
+    assert_eq!(found(&[("tenant", "sql")]), "");
+    let page = index.lock().unwrap().page(&search());
+    assert_eq!(page.requests[0]["attributes"], serde_json::json!({"lora": "law", "tenant": "acme"}));
+}
+
+#[test]
 fn the_legs_of_a_request_are_one_line_also_if_its_rid_is_used_again() {
     let mut scene = Scene::new(1 << 20);
     let mut first = scene.stream("decode", &[]);

@@ -25,6 +25,10 @@ pub(super) struct Question {
     state: Option<String>,
     finish: Option<String>,
     plugin: Option<String>,
+    model: Option<String>,
+    lora: Option<String>,
+    session: Option<String>,
+    tenant: Option<String>,
     limit: Option<usize>,
     after: Option<String>,
 }
@@ -48,7 +52,11 @@ impl Question {
         let after = given(self.after).map(|text| {
             text.parse::<Cursor>().map_err(|()| format!("after: is {text:?}, must be the next of a page"))
         });
+        let attributes =
+            [("model", self.model), ("lora", self.lora), ("session", self.session), ("tenant", self.tenant)];
+        let attributes = attributes.into_iter().filter_map(|(name, of)| Some((name.to_owned(), given(of)?)));
         Ok(Search {
+            attributes: attributes.collect(),
             stream: given(self.stream),
             rid_prefix: given(self.rid),
             state,
@@ -145,6 +153,11 @@ mod tests {
         assert_eq!((taken.state, taken.finish), (Some(RequestState::Live), None));
         assert_eq!(taken.after.map(|after| after.to_string()).as_deref(), Some("5.6.a"));
         assert_eq!(search("").unwrap().limit, PAGE);
+        let attributes = search("tenant=acme&model=&lora=sql").unwrap().attributes;
+        assert_eq!(
+            attributes,
+            [("lora", "sql"), ("tenant", "acme")].map(|(name, value)| (name.into(), value.into()))
+        );
         for (query, words) in [
             ("limit=0", "limit: is 0, must be 1 to 1000"),
             ("limit=1001", "limit: is 1001, must be 1 to 1000"),

@@ -97,7 +97,8 @@ fn footer(app: &App, width: usize) -> Line<'static> {
         // The end of a long filter is what is being typed.
         let over = typed.chars().count().saturating_sub(width);
         let typed: String = typed.chars().skip(over).collect();
-        let hint = Span::styled("   RID state:live stream: finish: plugin:", faint);
+        let hint =
+            Span::styled("   RID state:live stream: finish: plugin: tenant: model: lora: session:", faint);
         return Line::from(vec![Span::styled(typed, app.theme.style(Tone::Strong)), hint]);
     }
     let keys = match (&app.life, app.view) {
@@ -226,7 +227,7 @@ fn life(app: &mut App, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-const HELP: [(&str, &str); 13] = [
+const HELP: [(&str, &str); 14] = [
     ("1 o", "streams: rates, first-token time, ledger, journal"),
     ("2 r", "requests: live and recent ones, newest first"),
     ("3 s", "sinks: backlog of each reader"),
@@ -237,7 +238,8 @@ const HELP: [(&str, &str); 13] = [
     ("enter", "open the selected request"),
     ("esc", "back; in the list: no filter"),
     ("/", "filter: RID-PREFIX state:live stream:NAME"),
-    ("", "finish:REASON plugin:NAME"),
+    ("", "finish:REASON plugin:NAME tenant:NAME"),
+    ("", "model:NAME lora:NAME session:ID"),
     ("ctrl-z", "suspend; fg continues"),
     ("q", "quit, as ctrl-c"),
 ];

@@ -72,6 +72,7 @@ pub(crate) const REQUESTS: &[Column] = &[
     ("RID", "rid", 0),
     ("STREAM", "stream", 5),
     ("STATE", "state", 0),
+    ("TENANT", "attributes/tenant", 5),
     ("TOKENS", "tokens_received", 0),
     ("SENT", "tokens_forwarded", 3),
     ("BEGUN", "first_time", 1),
