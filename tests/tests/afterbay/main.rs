@@ -10,6 +10,7 @@ mod commands;
 mod component_reload;
 mod config_reload;
 mod destinations;
+mod engine_time;
 mod erase;
 mod failing_disk;
 mod faults;

@@ -6,6 +6,7 @@
 mod numbers;
 mod types;
 
+mod engine_time;
 mod frames;
 
 mod live;
@@ -14,18 +15,19 @@ mod live;
 mod tests;
 
 pub use types::{
-    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, FrameUse, RowColumns, RowExperts,
-    RowVerdict, SettledFrame, TokenLedger, Training,
+    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, EngineStep, FrameUse, RowColumns,
+    RowExperts, RowVerdict, SettledFrame, StepRow, TokenLedger, Training,
 };
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use afterbay_journal::reader::{RequestInfo, RequestRecord, SegmentRequests, StreamReader};
+use afterbay_journal::reader::{RequestInfo, RequestRecord, RequestState, SegmentRequests, StreamReader};
 use afterbay_journal::{FrameNo, Outcome, Position, ReadError, RequestNo, SegmentId, row_effects};
 use afterbay_wire::{self as wire, Decoder, Layouts};
 use bytes::Bytes;
 
+use engine_time::{EngineTime, StepWork};
 use frames::{FrameContents, RowContent};
 use live::{LiveRequest, OutcomeRow, PluginFacts};
 
@@ -45,6 +47,8 @@ pub const UNKNOWN_ID: i64 = -1;
 const PLACES_MAX: usize = 65_536;
 /// Most requests that have ended and wait for the name of their sink.
 const WAITING_MAX: usize = 4096;
+/// The finish reason of a request that was aborted.
+const ABORT: &str = "abort";
 /// Most plugins, sinks and operators whose names are shared between requests.
 const NAMES_MAX: usize = 1024;
 
@@ -53,7 +57,7 @@ const NAMES_MAX: usize = 1024;
 /// A restart opens the segment that [`EndedReader::needs`] gave at a boundary between segments, and reads on from there. Each
 /// later request is given as this reader would give it, apart from the bounds on memory.
 ///
-/// Memory of a live request: 600 bytes, its rid, 5 bytes a row and 3 bytes a token id of a usual vocabulary, at most
+/// Memory of a live request: 650 bytes, its rid, 5 bytes a row and 3 bytes a token id of a usual vocabulary, at most
 /// [`REQUEST_BYTES_MAX`].
 pub struct EndedReader {
     stream: StreamReader,
@@ -69,6 +73,9 @@ struct Fold {
     frames: FrameUse,
     has_settled_frames: bool,
     has_training: bool,
+    /// The rows of the stream come from the detokenizer: its frames are no steps.
+    is_second_leg: bool,
+    time: EngineTime,
     decoder: Decoder,
     segment: SegmentId,
     /// The number of the open segment among those that were opened.
@@ -103,6 +110,8 @@ impl EndedReader {
             frames,
             has_settled_frames: false,
             has_training: false,
+            is_second_leg: false,
+            time: EngineTime::default(),
             decoder: Decoder::new(layouts.clone()),
             segment: SegmentId::default(),
             ordinal: 0,
@@ -128,6 +137,13 @@ impl EndedReader {
     #[must_use]
     pub fn with_settled_frames(mut self) -> EndedReader {
         self.fold.has_settled_frames = true;
+        self
+    }
+
+    /// Also gives [`EndedReader::steps`].
+    #[must_use]
+    pub fn with_steps(mut self) -> EndedReader {
+        self.fold.time.give_steps();
         self
     }
 
@@ -159,6 +175,7 @@ impl EndedReader {
             FrameUse::Facts | FrameUse::None => self.stream.segment_requests(segment)?,
         };
         let Some(opened) = opened else { return Ok(false) };
+        self.fold.is_second_leg = !self.stream.after()?.is_empty();
         self.finish_segment();
         self.open = Some(opened);
         self.is_finished = false;
@@ -198,23 +215,35 @@ impl EndedReader {
         if let Some(open) = self.open.as_ref().filter(|_| !self.is_finished) {
             self.fold.finish(open.open_requests());
         }
+        self.fold.time.divide_all();
         self.is_finished = true;
     }
 
-    /// Takes the requests that have ended, in the order of their ends. With [`FrameUse::Contents`], a request whose sink is not
-    /// known waits for a record that names its sink, at most until its segment is finished.
+    /// Takes the requests that have ended, in the order of their ends. A request waits for the later rows that may have a part of its
+    /// steps and, with [`FrameUse::Contents`], for a record that names its sink, at most until its segment is finished.
     pub fn requests(&mut self) -> impl Iterator<Item = EndedRequest> + '_ {
         let waits = self.fold.frames == FrameUse::Contents && !self.is_finished;
-        let ended = &mut self.fold.ended;
+        let Fold { ended, time, .. } = &mut self.fold;
         std::iter::from_fn(move || {
             let is_full = ended.len() > WAITING_MAX;
-            ended.pop_front_if(|first| !waits || is_full || first.sink.is_some())
+            let is_ready = |first: &EndedRequest| {
+                time.is_divided(first.info.number.0) && (!waits || is_full || first.sink.is_some())
+            };
+            let mut request = ended.pop_front_if(|first| is_ready(first))?;
+            request.gpu_ns = time.take(request.info.number.0);
+            Some(request)
         })
     }
 
     /// Takes the frames whose outcome was read, in the order of the outcomes. Only with [`EndedReader::with_settled_frames`].
     pub fn settled_frames(&mut self) -> std::vec::Drain<'_, SettledFrame> {
         self.fold.settled.drain(..)
+    }
+
+    /// Takes the steps of the engine, in order. A step waits for the later rows that may have tokens of it, at most until its segment
+    /// is finished. Only with [`EndedReader::with_steps`].
+    pub fn steps(&mut self) -> Vec<EngineStep> {
+        self.fold.time.given()
     }
 
     /// The oldest segment that the reader still needs. `None`: only segments after the open one, which is finished.
@@ -246,7 +275,11 @@ impl Fold {
         }
         match record {
             RequestRecord::Carried(requests) => {
-                requests.into_iter().for_each(|(info, is_closed)| self.carried(info, is_closed));
+                for (info, is_closed) in requests {
+                    if let Err(error) = self.carried(stream, info, is_closed) {
+                        self.error = Some(error);
+                    }
+                }
             }
             RequestRecord::Opened(number, rid) => {
                 // After a power cut, a number may repeat whose record never reached the disk.
@@ -302,11 +335,15 @@ impl Fold {
 
     fn add(&mut self, number: u64, request: LiveRequest) {
         *self.begun.entry(request.first_segment).or_default() += 1;
+        if self.has_time() {
+            self.time.add(number, request.rid.clone());
+        }
         self.live.insert(number, request);
     }
 
     fn remove(&mut self, number: RequestNo) -> Option<LiveRequest> {
         let live = self.live.remove(&number.0)?;
+        self.time.close(number.0);
         self.bytes -= live.bytes();
         if let Some(count) = self.begun.get_mut(&live.first_segment) {
             *count -= 1;
@@ -317,22 +354,44 @@ impl Fold {
         Some(live)
     }
 
-    fn carried(&mut self, info: &RequestInfo, is_closed: bool) {
+    fn carried(
+        &mut self,
+        stream: &StreamReader,
+        info: &RequestInfo,
+        is_closed: bool,
+    ) -> Result<(), ReadError> {
         let number = info.number.0;
+        if info.rows > 0 {
+            self.time.saw_step(info.last_unix_ns);
+        }
         if is_closed {
             // Its end was read in an earlier segment, or the disk refused the record of the end.
             if let Some(live) = self.remove(info.number) {
                 self.end(live, info.clone(), u32::MAX);
             }
-            return;
+            return Ok(());
         }
         if !self.live.contains_key(&number) {
             // Its earlier segments were removed, or the reader began here.
             self.add(number, LiveRequest::new(&info.rid, self.segment, self.ordinal));
+            if info.record_frame.0 > 0
+                && self.frames != FrameUse::None
+                && let Some(place) = stream.position(info.record_frame)?
+                && let Some(record) = read_record(stream, &place)?
+            {
+                self.time.ask(number, record.prompt_tokens.unwrap_or(0));
+            }
+            if info.rows > 0 {
+                self.time.skip(number, info.received);
+            }
+            if info.state == RequestState::Live && info.is_seen() {
+                self.time.open(number, info.last_unix_ns);
+            }
         }
         if let Some(live) = self.live.get_mut(&number) {
             (live.listed, live.base) = (self.ordinal, Some(info.clone()));
         }
+        Ok(())
     }
 
     /// Ends a request that the journal does not close.
@@ -400,6 +459,14 @@ impl Fold {
     fn outcome(&mut self, stream: &StreamReader, outcome: &Outcome<'static>) -> Result<(), ReadError> {
         let FrameNo(number) = outcome.frame;
         let place = self.places.remove(&number);
+        let is_step = self.is_step(outcome);
+        let gpu_ns = match is_step {
+            true => {
+                let requests = outcome.requests.iter().map(|request| request.0);
+                self.time.begin_step(outcome.frame, outcome.received_unix_ns, requests)
+            }
+            false => 0,
+        };
         if self.has_settled_frames {
             self.settled.push(SettledFrame {
                 frame: outcome.frame,
@@ -407,6 +474,7 @@ impl Fold {
                 bytes: place.map(|(_, bytes)| bytes),
                 requests: if outcome.is_record() { 0 } else { outcome.requests.len() as u32 },
                 tokens: outcome.tokens.iter().map(|tokens| u64::from(*tokens)).sum(),
+                gpu_ns,
             });
         }
         if outcome.is_record() {
@@ -464,7 +532,39 @@ impl Fold {
             }
             *bytes = *bytes + live.bytes() - before;
         }
+        if is_step {
+            self.end_step(outcome);
+        }
         Ok(())
+    }
+
+    /// Whether the time of the stream's frames is the engine's, and its requests are counted.
+    fn has_time(&self) -> bool {
+        !self.is_second_leg && self.frames != FrameUse::None
+    }
+
+    /// Whether the frame is a step of the engine: it has a token or an end. A release marker has neither.
+    fn is_step(&self, outcome: &Outcome<'_>) -> bool {
+        let has_any = !outcome.finished.is_empty() || outcome.tokens.iter().any(|tokens| *tokens > 0);
+        has_any && !outcome.is_record() && self.has_time()
+    }
+
+    /// Adds the rows of a step to those that share its time.
+    fn end_step(&mut self, outcome: &Outcome<'_>) {
+        let mut finished = outcome.finished.iter().peekable();
+        for ((row, request), tokens) in (0..).zip(outcome.requests.iter()).zip(outcome.tokens.iter()) {
+            let finish = finished.next_if(|finish| finish.row == row);
+            let facts = self.live.get(&request.0).and_then(|live| live.facts.as_ref());
+            self.time.row(StepWork {
+                request: request.0,
+                tokens: *tokens,
+                prompt_tokens: facts.and_then(|facts| facts.prompt_tokens),
+                cached_tokens: facts.and_then(|facts| facts.cached_tokens).unwrap_or(0),
+                is_last: finish.is_some(),
+                is_abort: finish.is_some_and(|finish| finish.reason == ABORT),
+            });
+        }
+        self.time.divide();
     }
 
     /// Reads what the scheduler was asked for.
@@ -475,16 +575,12 @@ impl Fold {
         outcome: &Outcome<'static>,
     ) -> Result<(), ReadError> {
         let live = outcome.requests.first().and_then(|request| self.live.get_mut(&request.0));
-        let Some((live, place)) = live.zip(place).filter(|_| self.frames != FrameUse::None) else {
-            return Ok(());
-        };
+        let Some((live, request)) = live.zip(outcome.requests.first()) else { return Ok(()) };
+        self.time.open(request.0, outcome.received_unix_ns);
+        let Some(place) = place.filter(|_| self.frames != FrameUse::None) else { return Ok(()) };
         live.listed = self.ordinal;
-        let frame = match stream.frame(&place) {
-            Ok(frame) => frame,
-            Err(error @ ReadError::Io(_)) => return Err(error),
-            Err(_) => return Ok(()),
-        };
-        let Ok(mut record) = wire::RequestRecord::read(&frame.bytes.into()) else { return Ok(()) };
+        let Some(mut record) = read_record(stream, &place)? else { return Ok(()) };
+        self.time.ask(request.0, record.prompt_tokens.unwrap_or(0));
         if self.frames != FrameUse::Contents || self.bytes >= self.stream_bytes_max {
             record.prompt_ids = Bytes::new();
         }
@@ -493,6 +589,46 @@ impl Fold {
         self.bytes = self.bytes + live.bytes() - before;
         Ok(())
     }
+}
+
+/// The record of a request at this place. `None` if it is damaged or removed.
+fn read_record(stream: &StreamReader, place: &Position) -> Result<Option<wire::RequestRecord>, ReadError> {
+    match stream.frame(place) {
+        Ok(frame) => Ok(wire::RequestRecord::read(&frame.bytes.into()).ok()),
+        Err(error @ ReadError::Io(_)) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Records that [`each_step`] reads at once.
+const RECORDS_AT_ONCE: usize = 2000;
+
+/// Gives the engine's steps of these segments, in order, until `each` returns false.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn each_step(
+    stream: StreamReader,
+    segments: &[SegmentId],
+    each: &mut dyn FnMut(EngineStep) -> bool,
+) -> Result<(), ReadError> {
+    let layouts = Layouts::of_text(&stream.layout()?);
+    let mut reader = EndedReader::new(stream, FrameUse::Facts, &layouts).with_steps();
+    for segment in segments {
+        // Removed by retention meanwhile, or damaged.
+        let mut has_more = reader.open(*segment)?;
+        while has_more {
+            has_more = reader.read(RECORDS_AT_ONCE)?;
+            if !has_more {
+                reader.finish_segment();
+            }
+            reader.requests().for_each(drop);
+            if !reader.steps().into_iter().all(&mut *each) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A name that requests share.

@@ -1,8 +1,10 @@
-//! The requests whose rows travelled in the same frames as the rows of one request.
+//! The requests whose rows travelled in the same frames as the rows of one request, and the engine's time for them.
 
+use crate::ended::{EngineStep, each_step};
 use afterbay_journal::reader::{JournalRecord, ReadFrom, RequestInfo, StreamReader, Tail};
 use afterbay_journal::{Outcome, ReadError, RequestNo};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// The journal writes an outcome at most about this many frames after its frame. The reader looks no further.
 const OUTCOME_AFTER_FRAMES: u64 = 1024;
@@ -185,5 +187,75 @@ impl Sums {
             entries.map(|(request, known)| (*request, &*known.rid, known.frames)).collect();
         sorted.sort_by_key(|(request, _, frames)| (std::cmp::Reverse(*frames), *request));
         sorted
+    }
+}
+
+/// The engine's time for another request while one request was open, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeOfOther {
+    /// Rid of the other request.
+    pub rid: Arc<str>,
+    /// In steps that the engine worked on both.
+    pub beside_ns: u64,
+    /// In steps that the engine did not work on the one request: it waited.
+    pub ahead_ns: u64,
+}
+
+/// The engine's time while a request was open, by the request that it worked for.
+#[derive(Debug, Default)]
+pub struct EngineTimes {
+    /// The time for the request itself, in nanoseconds.
+    pub own_ns: u64,
+    /// The time for the others, in nanoseconds.
+    pub others_ns: u64,
+    /// By number of the request, at most [`NEIGHBOURS_MAX`].
+    pub others: HashMap<u64, TimeOfOther>,
+}
+
+impl EngineTimes {
+    /// Reads the steps from the arrival of a request to its last row. `stream` is where the request began.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn read(stream: StreamReader, info: &RequestInfo) -> Result<EngineTimes, ReadError> {
+        let segments = stream.segments()?;
+        let begins = segments.partition_point(|segment| segment.first <= info.begins()).saturating_sub(1);
+        let mut times = EngineTimes::default();
+        each_step(stream, &segments[begins..], &mut |step| {
+            let is_of_life = step.received_unix_ns <= info.last_unix_ns;
+            if is_of_life {
+                times.add(&step, info);
+            }
+            is_of_life
+        })?;
+        Ok(times)
+    }
+
+    /// Adds the part of a step that is after the request's arrival.
+    fn add(&mut self, step: &EngineStep, info: &RequestInfo) {
+        let since = step.received_unix_ns.saturating_sub(info.begins_unix_ns());
+        if since == 0 || step.gpu_ns == 0 {
+            return;
+        }
+        let of_life =
+            |ns: u64| (u128::from(ns) * u128::from(since.min(step.gpu_ns)) / u128::from(step.gpu_ns)) as u64;
+        let is_beside = step.rows.iter().any(|row| row.request == info.number);
+        for row in &step.rows {
+            if row.request == info.number {
+                self.own_ns += row.gpu_ns;
+                continue;
+            }
+            let ns = of_life(row.gpu_ns);
+            self.others_ns += ns;
+            if self.others.len() >= NEIGHBOURS_MAX && !self.others.contains_key(&row.request.0) {
+                continue;
+            }
+            let other = self.others.entry(row.request.0).or_insert_with(|| TimeOfOther {
+                rid: row.rid.clone(),
+                beside_ns: 0,
+                ahead_ns: 0,
+            });
+            *if is_beside { &mut other.beside_ns } else { &mut other.ahead_ns } += ns;
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The `afterbay journal` commands: list, show, neighbours, follow, export, trajectories, timed traces, verify, seal, replay, erase and
-//! pack; and `afterbay usage`.
+//! The `afterbay journal` commands: list, show, neighbours, steps, follow, export, trajectories, timed traces, verify, seal, replay,
+//! erase and pack; and `afterbay usage`.
 //! They work while `afterbay run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -17,6 +17,7 @@ mod replay;
 mod seal;
 mod show;
 mod source;
+mod steps;
 mod tail;
 mod timed_trace;
 mod trajectories;
@@ -59,6 +60,7 @@ enum Command {
     Ls(ls::Args),
     Show(show::Args),
     Neighbours(neighbours::Args),
+    Steps(steps::Args),
     Tail(tail::Args),
     Trajectories(trajectories::Args),
     TimedTrace(timed_trace::Args),
@@ -80,6 +82,7 @@ pub fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Result<Exi
         Command::Ls(args) => ls::run(args, load),
         Command::Show(args) => show::run(args, load),
         Command::Neighbours(args) => neighbours::run(args, load),
+        Command::Steps(args) => steps::run(&args, load),
         Command::Tail(args) => tail::run(args, load),
         Command::Trajectories(args) => trajectories::run(args, load),
         Command::TimedTrace(args) => timed_trace::run(&args, load),

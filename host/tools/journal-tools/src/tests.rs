@@ -6,6 +6,7 @@ mod ls;
 mod neighbours;
 mod pack;
 mod seal;
+mod steps;
 mod training;
 mod two_legs;
 mod usage;

@@ -28,7 +28,7 @@ const EXIT_INCOMPLETE: u8 = 2;
 /// Reads the records of usage, and the journal for what is not recorded, also while `afterbay run` writes both: the requests whose last
 /// row is in the given time and that have ended. A request on two streams counts on the first, with the scheduler's own tokens. FIRST
 /// TOKEN is the time from the scheduler's queue to the first token, as the scheduler says it: the quantiles 0.5 and 0.95 of the
-/// requests. Of each request, the tokens received are compared with the count in the scheduler's last row, and the ids of the prompt in the
+/// requests. GPU SECONDS is the time for which the engine worked, divided over the requests of each of its steps. Of each request, the tokens received are compared with the count in the scheduler's last row, and the ids of the prompt in the
 /// request's record with the scheduler's count of its tokens. A difference is named, and the exit code is 1. Requests without such a
 /// count are counted by reason. If records and journal do not reach back to --since, the time since which the answer is complete is
 /// named, and the exit code is 2.
@@ -255,6 +255,7 @@ impl Answer {
             "DROPPED",
             "REPLACED",
             "SWALLOWED",
+            "GPU SECONDS",
             "FIRST TOKEN P50",
             "P95",
         ];
@@ -274,9 +275,9 @@ impl Answer {
                 Some(quantiles) => quantiles.map(|ms| format!("{ms:.1} ms")),
                 None => [(); 2].map(|()| "-".to_owned()),
             };
-            table.row(
-                values.into_iter().chain(figures.map(|figure| figure.to_string())).chain(quantiles).collect(),
-            );
+            let seconds = std::iter::once(format!("{:.3}", group.gpu_ns as f64 / 1e9));
+            let figures = figures.map(|figure| figure.to_string());
+            table.row(values.into_iter().chain(figures).chain(seconds).chain(quantiles).collect());
         };
         sums.groups.iter_mut().for_each(|(values, group)| row(values.clone(), group));
         let mut total = sums.total();

@@ -108,7 +108,7 @@ fn common<R: 'static>(facts: &StreamFacts) -> [Column<R>; 2] {
 /// The table of requests.
 pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
     type Of = Column<EndedRequest>;
-    let columns: [Of; 44] = [
+    let columns: [Of; 45] = [
         Of::count(
             "number",
             "Number of the request in its stream. `instance`, `stream` and `number` are the key of the row.",
@@ -207,6 +207,11 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
             "Nanoseconds from the engine's queue to the first token, by the engine's clock. Null if the engine does not \
              say, as with its statistics off.",
             |it| it.facts.as_ref()?.first_token_ns,
+        ),
+        Of::count(
+            "gpu_ns",
+            "The request's part of the time for which the engine worked, in nanoseconds. 0 on a second leg.",
+            |it| it.gpu_ns,
         ),
         Of::maybe_text("weight_version", "The version of the weights in the last row that has one.", |it| {
             it.facts.as_ref()?.weight_version.as_deref().map(Into::into)
@@ -332,7 +337,7 @@ fn verdicts() -> Vec<Column<RowVerdict>> {
 /// The table of batches.
 pub(crate) fn batches(facts: &StreamFacts) -> Vec<Column<SettledFrame>> {
     type Of = Column<SettledFrame>;
-    let columns: [Of; 6] = [
+    let columns: [Of; 7] = [
         Of::count(
             "frame",
             "Number of the frame. `instance`, `stream` and `frame` are the key of the row.",
@@ -349,6 +354,11 @@ pub(crate) fn batches(facts: &StreamFacts) -> Vec<Column<SettledFrame>> {
             |it| it.requests,
         ),
         Of::count("tokens", "Tokens received in the frame.", |it| it.tokens),
+        Of::count(
+            "gpu_ns",
+            "The time of the engine's step, in nanoseconds. 0 for a frame that is no step, and on a second leg.",
+            |it| it.gpu_ns,
+        ),
     ];
     common(facts).into_iter().chain(columns).collect()
 }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 /// A request that has not ended.
 pub(super) struct LiveRequest {
-    pub(super) rid: Box<str>,
+    pub(super) rid: Arc<str>,
     /// The segment in which the reader saw the request first.
     pub(super) first_segment: SegmentId,
     /// The number of the newest segment that lists the request or has a row of it.
@@ -370,6 +370,7 @@ impl LiveRequest {
             verdicts: self.verdicts,
             gaps: self.gaps,
             ledger: self.ledger,
+            gpu_ns: 0,
             facts: self.facts,
             record,
             contents,

@@ -15,6 +15,8 @@ use bytes::Bytes;
 use super::*;
 use crate::erase::FrameEraser;
 
+mod engine_time;
+
 const MS: u64 = 1_000_000;
 const WIRES: [SynthWire; 3] = [SynthWire::Msgpack, SynthWire::Pickle, SynthWire::EngineCore];
 
@@ -231,7 +233,7 @@ fn a_reader_without_contents_gives_the_same_totals_and_facts() {
         for ((with, facts), none) in with.into_iter().zip(&facts).zip(none) {
             let without = EndedRequest { contents: None, ..with };
             assert_eq!(&without, facts);
-            assert_eq!(EndedRequest { facts: None, ..without }, none);
+            assert_eq!(EndedRequest { facts: None, gpu_ns: 0, ..without }, none);
         }
     }
 }

@@ -54,6 +54,9 @@ pub struct EndedRequest {
     pub gaps: Vec<TokenGap>,
     /// The tokens of the rows that were read, split by what happened to them.
     pub ledger: TokenLedger,
+    /// The request's part of the time for which the engine worked, in nanoseconds: of the steps that were read. 0 with
+    /// [`FrameUse::None`], and of a stream after another one.
+    pub gpu_ns: u64,
     /// The engine's facts about the request. `None` with [`FrameUse::None`], or if no frame of the request can be read.
     pub facts: Option<EngineFacts>,
     /// The record of the request. `None` with [`FrameUse::None`], or if the journal does not have it. The
@@ -213,4 +216,34 @@ pub struct SettledFrame {
     pub requests: u32,
     /// Tokens received.
     pub tokens: u64,
+    /// The time of the engine's step, in nanoseconds. 0 for a frame that is no step.
+    pub gpu_ns: u64,
+}
+
+/// A step of the engine: a frame with a token or an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineStep {
+    /// Number of the frame.
+    pub frame: FrameNo,
+    /// Time of receipt, unix nanoseconds: the end of the step.
+    pub received_unix_ns: u64,
+    /// The time for which the engine worked since the step before, in nanoseconds. It is the sum over the rows.
+    pub gpu_ns: u64,
+    /// The rows.
+    pub rows: Vec<StepRow>,
+}
+
+/// One request's part of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepRow {
+    /// Number of the request.
+    pub request: RequestNo,
+    /// The request's rid.
+    pub rid: Arc<str>,
+    /// New tokens.
+    pub tokens: u32,
+    /// Tokens of the prompt that were computed, up to this step. 0 but for the first row of a request or of a turn.
+    pub prompt_tokens: u64,
+    /// The request's part of the step's time, in nanoseconds.
+    pub gpu_ns: u64,
 }

@@ -42,6 +42,9 @@ pub struct UsageRecord {
     pub cached_tokens: Option<u64>,
     /// Nanoseconds from the scheduler's queue to the first token, by the scheduler's clock. `None` if the scheduler does not say.
     pub first_token_ns: Option<u64>,
+    /// The request's part of the time for which the engine worked, in nanoseconds: the sum over all requests is that time.
+    #[serde(default)]
+    pub gpu_ns: u64,
     /// Tokens that the scheduler counted in the last row. `None` without a last row, and for engines that do not count.
     pub completion_tokens: Option<u64>,
     /// Tokens received from the scheduler.
@@ -98,6 +101,7 @@ impl UsageRecord {
                 .and_then(|record| record.prompt_tokens.filter(|_| record.multimodal.is_empty())),
             cached_tokens: facts.and_then(|facts| facts.cached_tokens),
             first_token_ns: facts.and_then(|facts| facts.first_token_ns),
+            gpu_ns: ended.gpu_ns,
             completion_tokens: info.completion_tokens,
             tokens_received: info.received,
             tokens_forwarded: info.forwarded,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::usage::record::UsageRecord;
 
@@ -100,6 +100,9 @@ pub struct Group {
     pub tokens_dropped: u64,
     /// Tokens received after the request had ended for its reader.
     pub tokens_swallowed: u64,
+    /// The requests' part of the time for which the engine worked, in seconds.
+    #[serde(rename = "gpu_seconds", serialize_with = "seconds")]
+    pub gpu_ns: u64,
     /// Requests whose prompt the scheduler did not count.
     pub without_prompt_tokens: u64,
     /// Requests of which the scheduler did not say the time to the first token.
@@ -119,6 +122,7 @@ impl Group {
         self.tokens_replaced += record.tokens_replaced;
         self.tokens_dropped += record.tokens_dropped;
         self.tokens_swallowed += record.tokens_swallowed;
+        self.gpu_ns += record.gpu_ns;
         self.without_prompt_tokens += u64::from(record.prompt_tokens.is_none());
         self.without_first_token += u64::from(record.first_token_ns.is_none());
     }
@@ -134,6 +138,10 @@ impl Group {
             (low + (high - low) * place.fract()) / 1e6
         }))
     }
+}
+
+fn seconds<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(*ns as f64 / 1e9)
 }
 
 /// A request of which the scheduler counted another number of tokens than were received.
@@ -335,7 +343,7 @@ mod tests {
     fn record(tenant: Option<&str>, received: u64, counted: Option<u64>) -> UsageRecord {
         let line = serde_json::json!({
             "key": "i/s/1", "instance": "i", "stream": "s", "request": 1, "rid": "r", "tenant": tenant, "attributes": {"tier": "2"},
-            "prompt_tokens": 10, "cached_tokens": null, "completion_tokens": counted, "tokens_received": received,
+            "prompt_tokens": 10, "cached_tokens": null, "completion_tokens": counted, "tokens_received": received, "gpu_ns": received * 1_000_000,
             "tokens_forwarded": received - 1, "tokens_replaced": 0, "tokens_dropped": 1, "tokens_swallowed": 1, "dropped": [],
             "first_token_ns": counted.map(|counted| counted * 1_000_000), "gaps": 0, "rows": 3, "rows_missing": 0, "first_time": null, "last_time": "2026-11-20T14:05:06.000000000Z",
             "ended_by": "scheduler", "finish_reason": counted.map(|_| "stop"),
@@ -363,6 +371,7 @@ mod tests {
             assert_eq!(sums.groups.values().map(|group| group.tokens_received).sum::<u64>(), 17);
             let total = sums.total();
             assert_eq!((total.requests, total.prompt_tokens, total.tokens_forwarded), (4, 40, 13));
+            assert_eq!(serde_json::to_value(&total).unwrap()["gpu_seconds"], 0.017);
         }
     }
 

@@ -11,7 +11,7 @@ use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 
 impl Scene {
     /// Stores a frame with a row of each of these requests. `last` requests end with it.
-    fn batch(&mut self, requests: &[JournalRequest], last: &[JournalRequest]) -> FrameNo {
+    pub(super) fn batch(&mut self, requests: &[JournalRequest], last: &[JournalRequest]) -> FrameNo {
         self.now += NS;
         let rows = requests.iter().map(|_| SynthRow { rid: "r".into(), ids: vec![1], ..SynthRow::default() });
         let frame =
