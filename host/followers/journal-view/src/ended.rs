@@ -10,10 +10,12 @@ mod engine_time;
 mod frames;
 
 mod live;
+mod steps;
 
 #[cfg(test)]
 mod tests;
 
+pub use steps::each_step;
 pub use types::{
     Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, EngineStep, FrameUse, RowColumns,
     RowExperts, RowVerdict, SettledFrame, StepRow, TokenLedger, Training,
@@ -27,7 +29,7 @@ use afterbay_journal::{FrameNo, Outcome, Position, ReadError, RequestNo, Segment
 use afterbay_wire::{self as wire, Decoder, Layouts};
 use bytes::Bytes;
 
-use engine_time::{EngineTime, StepWork};
+use engine_time::EngineTime;
 use frames::{FrameContents, RowContent};
 use live::{LiveRequest, OutcomeRow, PluginFacts};
 
@@ -47,8 +49,6 @@ pub const UNKNOWN_ID: i64 = -1;
 const PLACES_MAX: usize = 65_536;
 /// Most requests that have ended and wait for the name of their sink.
 const WAITING_MAX: usize = 4096;
-/// The finish reason of a request that was aborted.
-const ABORT: &str = "abort";
 /// Most plugins, sinks and operators whose names are shared between requests.
 const NAMES_MAX: usize = 1024;
 
@@ -219,8 +219,8 @@ impl EndedReader {
         self.is_finished = true;
     }
 
-    /// Takes the requests that have ended, in the order of their ends. A request waits for the later rows that may have a part of its
-    /// steps and, with [`FrameUse::Contents`], for a record that names its sink, at most until its segment is finished.
+    /// Takes the requests that have ended, in the order of their ends. A request waits for the rows of those that do not stream and
+    /// that may have a part of its steps and, with [`FrameUse::Contents`], for a record that names its sink, at most until its segment is finished.
     pub fn requests(&mut self) -> impl Iterator<Item = EndedRequest> + '_ {
         let waits = self.fold.frames == FrameUse::Contents && !self.is_finished;
         let Fold { ended, time, .. } = &mut self.fold;
@@ -240,8 +240,8 @@ impl EndedReader {
         self.fold.settled.drain(..)
     }
 
-    /// Takes the steps of the engine, in order. A step waits for the later rows that may have tokens of it, at most until its segment
-    /// is finished. Only with [`EndedReader::with_steps`].
+    /// Takes the steps of the engine, in order. A step waits for the rows of requests that do not stream, at most until its segment is
+    /// finished. Only with [`EndedReader::with_steps`].
     pub fn steps(&mut self) -> Vec<EngineStep> {
         self.fold.time.given()
     }
@@ -379,7 +379,7 @@ impl Fold {
                 && let Some(place) = stream.position(info.record_frame)?
                 && let Some(record) = read_record(stream, &place)?
             {
-                self.time.ask(number, record.prompt_tokens.unwrap_or(0));
+                self.time.ask(number, record.prompt_tokens.unwrap_or(0), record.stream != Some(false));
             }
             if info.rows > 0 {
                 self.time.skip(number, info.received);
@@ -538,35 +538,6 @@ impl Fold {
         Ok(())
     }
 
-    /// Whether the time of the stream's frames is the engine's, and its requests are counted.
-    fn has_time(&self) -> bool {
-        !self.is_second_leg && self.frames != FrameUse::None
-    }
-
-    /// Whether the frame is a step of the engine: it has a token or an end. A release marker has neither.
-    fn is_step(&self, outcome: &Outcome<'_>) -> bool {
-        let has_any = !outcome.finished.is_empty() || outcome.tokens.iter().any(|tokens| *tokens > 0);
-        has_any && !outcome.is_record() && self.has_time()
-    }
-
-    /// Adds the rows of a step to those that share its time.
-    fn end_step(&mut self, outcome: &Outcome<'_>) {
-        let mut finished = outcome.finished.iter().peekable();
-        for ((row, request), tokens) in (0..).zip(outcome.requests.iter()).zip(outcome.tokens.iter()) {
-            let finish = finished.next_if(|finish| finish.row == row);
-            let facts = self.live.get(&request.0).and_then(|live| live.facts.as_ref());
-            self.time.row(StepWork {
-                request: request.0,
-                tokens: *tokens,
-                prompt_tokens: facts.and_then(|facts| facts.prompt_tokens),
-                cached_tokens: facts.and_then(|facts| facts.cached_tokens).unwrap_or(0),
-                is_last: finish.is_some(),
-                is_abort: finish.is_some_and(|finish| finish.reason == ABORT),
-            });
-        }
-        self.time.divide();
-    }
-
     /// Reads what the scheduler was asked for.
     fn request_record(
         &mut self,
@@ -580,7 +551,7 @@ impl Fold {
         let Some(place) = place.filter(|_| self.frames != FrameUse::None) else { return Ok(()) };
         live.listed = self.ordinal;
         let Some(mut record) = read_record(stream, &place)? else { return Ok(()) };
-        self.time.ask(request.0, record.prompt_tokens.unwrap_or(0));
+        self.time.ask(request.0, record.prompt_tokens.unwrap_or(0), record.stream != Some(false));
         if self.frames != FrameUse::Contents || self.bytes >= self.stream_bytes_max {
             record.prompt_ids = Bytes::new();
         }
@@ -598,37 +569,6 @@ fn read_record(stream: &StreamReader, place: &Position) -> Result<Option<wire::R
         Err(error @ ReadError::Io(_)) => Err(error),
         Err(_) => Ok(None),
     }
-}
-
-/// Records that [`each_step`] reads at once.
-const RECORDS_AT_ONCE: usize = 2000;
-
-/// Gives the engine's steps of these segments, in order, until `each` returns false.
-///
-/// # Errors
-/// The journal cannot be read.
-pub fn each_step(
-    stream: StreamReader,
-    segments: &[SegmentId],
-    each: &mut dyn FnMut(EngineStep) -> bool,
-) -> Result<(), ReadError> {
-    let layouts = Layouts::of_text(&stream.layout()?);
-    let mut reader = EndedReader::new(stream, FrameUse::Facts, &layouts).with_steps();
-    for segment in segments {
-        // Removed by retention meanwhile, or damaged.
-        let mut has_more = reader.open(*segment)?;
-        while has_more {
-            has_more = reader.read(RECORDS_AT_ONCE)?;
-            if !has_more {
-                reader.finish_segment();
-            }
-            reader.requests().for_each(drop);
-            if !reader.steps().into_iter().all(&mut *each) {
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
 }
 
 /// A name that requests share.

@@ -52,6 +52,9 @@ pub struct RequestRecord {
     /// Whether further input may come for the request (vLLM): a row with a finish reason ends a turn only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub resumable: bool,
+    /// Whether each step of the engine sends a row. SGLang sends one every 50 tokens of a request that does not stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
     /// The priority, by the engine's own order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,

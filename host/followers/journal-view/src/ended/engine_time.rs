@@ -25,7 +25,7 @@ pub(super) struct EngineTime {
     /// The number of steps before those.
     divided: u64,
     requests: HashMap<u64, Work>,
-    /// Requests that the engine has to work on, by the first step of which they may still have tokens.
+    /// Open requests whose rows come late, by the first step of which their next row may have tokens.
     silent: BTreeMap<u64, usize>,
     /// The steps that were divided since they were taken. `None`: nobody takes them.
     given: Option<Vec<EngineStep>>,
@@ -55,6 +55,10 @@ struct Work {
     rid: Arc<str>,
     /// Whether the engine has to work on it: it has arrived, and its last row does not end it.
     is_open: bool,
+    /// Whether each step sends a row, by the record.
+    streams: bool,
+    /// Whether a row has the tokens of several steps, by the record or a row of the open segment.
+    is_late: bool,
     /// Tokens of the prompt, as far as is known.
     prompt: u64,
     /// Tokens, of prompt and answer, that are computed.
@@ -143,14 +147,17 @@ impl EngineTime {
 
     /// A request that was seen first.
     pub(super) fn add(&mut self, number: u64, rid: Arc<str>) {
-        let (is_open, prompt, computed, since, until, gpu_ns) = (false, 0, 0, 0, 0, 0);
-        self.requests.insert(number, Work { rid, is_open, prompt, computed, since, until, gpu_ns });
+        self.requests.insert(number, Work::new(rid));
     }
 
-    /// The engine has got a prompt of so many tokens for the request. A later turn of a session has those before in it.
-    pub(super) fn ask(&mut self, number: u64, prompt_tokens: u64) {
+    /// The record of a request: the tokens of the prompt, and whether each step sends a row. A later turn of a session has the tokens
+    /// of those before in its prompt.
+    pub(super) fn ask(&mut self, number: u64, prompt_tokens: u64, streams: bool) {
         if let Some(work) = self.requests.get_mut(&number) {
             work.prompt = prompt_tokens;
+            let was_open = work.shut(&mut self.silent);
+            (work.streams, work.is_late) = (streams, work.is_late || !streams);
+            work.set_open(was_open, &mut self.silent);
         }
     }
 
@@ -165,17 +172,16 @@ impl EngineTime {
     pub(super) fn open(&mut self, number: u64, unix_ns: u64) {
         let next = self.next();
         let Some(work) = self.requests.get_mut(&number).filter(|work| !work.is_open) else { return };
-        (work.is_open, work.since) = (true, next);
-        *self.silent.entry(next).or_default() += 1;
+        work.since = next;
+        work.set_open(true, &mut self.silent);
         self.clock.begin(unix_ns);
     }
 
     /// The request has ended.
     pub(super) fn close(&mut self, number: u64) {
         if let Some(work) = self.requests.get_mut(&number)
-            && std::mem::take(&mut work.is_open)
+            && work.shut(&mut self.silent)
         {
-            forget(&mut self.silent, work.since);
             self.clock.end();
             self.divide();
         }
@@ -208,18 +214,13 @@ impl EngineTime {
             true => ComputedTokens::default(),
             false => work.compute(row.tokens, row.cached_tokens),
         };
-        work.until = next;
-        if work.is_open {
-            forget(&mut self.silent, work.since);
-            match row.is_last {
-                true => {
-                    work.is_open = false;
-                    self.clock.end();
-                }
-                false => *self.silent.entry(next).or_default() += 1,
-            }
+        let was_open = work.shut(&mut self.silent);
+        work.is_late |= row.tokens > 1 && next - work.since > 1;
+        (work.since, work.until) = (next, next);
+        work.set_open(was_open && !row.is_last, &mut self.silent);
+        if was_open && row.is_last {
+            self.clock.end();
         }
-        work.since = next;
         let steps = self.steps.range_mut((begin - self.divided) as usize..);
         let last = steps.len() - 1;
         let mut work_left = computed.answer_work;
@@ -270,9 +271,10 @@ impl EngineTime {
         self.silent.clear();
         self.divide();
         let next = self.divided;
-        for work in self.requests.values_mut().filter(|work| work.is_open) {
-            work.since = next;
-            *self.silent.entry(next).or_default() += 1;
+        // As for a reader that begins with the next segment.
+        for work in self.requests.values_mut() {
+            (work.since, work.is_late) = (next, !work.streams);
+            work.set_open(work.is_open, &mut self.silent);
         }
     }
 
@@ -292,16 +294,34 @@ impl EngineTime {
     }
 }
 
-fn forget(silent: &mut BTreeMap<u64, usize>, since: u64) {
-    if let Some(requests) = silent.get_mut(&since) {
-        *requests -= 1;
-        if *requests == 0 {
-            silent.remove(&since);
+impl Work {
+    fn new(rid: Arc<str>) -> Work {
+        let (is_open, streams, is_late) = (false, true, false);
+        let (prompt, computed, since, until, gpu_ns) = (0, 0, 0, 0, 0);
+        Work { rid, is_open, streams, is_late, prompt, computed, since, until, gpu_ns }
+    }
+
+    fn set_open(&mut self, is_open: bool, silent: &mut BTreeMap<u64, usize>) {
+        self.is_open = is_open;
+        if is_open && self.is_late {
+            *silent.entry(self.since).or_default() += 1;
         }
     }
-}
 
-impl Work {
+    /// Nothing is awaited of the request. Returns whether it was open.
+    fn shut(&mut self, silent: &mut BTreeMap<u64, usize>) -> bool {
+        if self.is_open
+            && self.is_late
+            && let Some(requests) = silent.get_mut(&self.since)
+        {
+            *requests -= 1;
+            if *requests == 0 {
+                silent.remove(&self.since);
+            }
+        }
+        std::mem::take(&mut self.is_open)
+    }
+
     /// The length of the prompt, as the engine's rows say it. A record said it before.
     fn know_prompt(&mut self, prompt_tokens: u64) {
         if self.prompt == 0 {
@@ -357,8 +377,14 @@ mod tests {
     impl Scene {
         fn arrives(&mut self, number: u64, prompt_tokens: u64) {
             self.time.add(number, "r".into());
-            self.time.ask(number, prompt_tokens);
+            self.time.ask(number, prompt_tokens, true);
             self.time.open(number, self.now);
+        }
+
+        /// A request that does not stream.
+        fn arrives_whole(&mut self, number: u64, prompt_tokens: u64) {
+            self.arrives(number, prompt_tokens);
+            self.time.ask(number, prompt_tokens, false);
         }
 
         /// A step of so many milliseconds. Rows: request, tokens, and whether it is the last one.
@@ -413,15 +439,7 @@ mod tests {
 
     #[test]
     fn tokens_from_the_cache_are_no_work_and_each_turn_of_a_session_computes_what_those_before_did_not() {
-        let new = || Work {
-            rid: "r".into(),
-            is_open: true,
-            prompt: 100,
-            computed: 0,
-            since: 0,
-            until: 0,
-            gpu_ns: 0,
-        };
+        let new = || Work { prompt: 100, ..Work::new("r".into()) };
         assert_eq!(new().compute(1, 90).prompt, 10);
         assert_eq!(new().compute(1, 200), new().compute(1, 100));
         let mut session = new();
@@ -432,8 +450,7 @@ mod tests {
 
     #[test]
     fn a_prompt_that_only_rows_tell_is_the_same_from_the_first_row_and_from_a_later_one() {
-        let new =
-            || Work { rid: "r".into(), is_open: true, prompt: 0, computed: 0, since: 0, until: 0, gpu_ns: 0 };
+        let new = || Work::new("r".into());
         let (mut whole, mut late) = (new(), Work { computed: 3, ..new() });
         whole.know_prompt(50);
         whole.compute(3, 0);
@@ -446,10 +463,10 @@ mod tests {
         // One request streams, the other gives its 40 tokens at once.
         let mut scene = Scene::default();
         scene.arrives(1, 0);
-        scene.arrives(2, 0);
-        for at in 1..40 {
+        scene.arrives_whole(2, 0);
+        for _ in 1..40 {
             scene.step(10, &[(1, 1, false)]);
-            assert!(at == 1 || !scene.time.is_divided(1));
+            assert!(!scene.time.is_divided(1));
         }
         scene.step(10, &[(1, 1, true), (2, 40, true)]);
         let (streams, waits) = (scene.take(1), scene.take(2));
@@ -461,7 +478,7 @@ mod tests {
     fn a_first_row_of_many_tokens_has_its_prompt_in_as_many_steps_before_and_none_while_it_waited() {
         let mut scene = Scene::default();
         scene.arrives(1, 0);
-        scene.arrives(2, 10_000);
+        scene.arrives_whole(2, 10_000);
         (0..5).for_each(|_| _ = scene.step(10, &[(1, 1, false)]));
         scene.step(500, &[(1, 1, false)]);
         (0..3).for_each(|_| _ = scene.step(10, &[(1, 1, false)]));
@@ -473,15 +490,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_stays_silent_holds_back_64_steps_until_it_ends() {
+    fn a_request_that_does_not_stream_holds_back_64_steps_until_it_ends() {
         let mut scene = Scene::default();
-        scene.arrives(1, 0);
+        scene.arrives_whole(1, 0);
         scene.arrives(2, 0);
         scene.step(10, &[(2, 1, true)]);
         assert!(!scene.time.is_divided(2));
         scene.time.close(1);
         assert_eq!(scene.take(2), 10 * MS);
-        scene.arrives(3, 0);
+        scene.arrives_whole(3, 0);
         scene.arrives(4, 0);
         scene.step(10, &[(4, 1, true)]);
         scene.arrives(5, 0);
@@ -492,6 +509,26 @@ mod tests {
         assert!(scene.time.is_divided(5));
         scene.step(10, &[(3, 100, true), (5, 1, true)]);
         assert_eq!(scene.take(5) + scene.take(3), 65 * 10 * MS);
+    }
+
+    #[test]
+    fn a_request_whose_row_had_the_tokens_of_several_steps_is_waited_for_and_a_streaming_one_is_not() {
+        let mut scene = Scene::default();
+        scene.arrives(1, 0);
+        scene.arrives(2, 0);
+        let both = [(1, 1, false), (2, 1, false)];
+        scene.step(10, &both);
+        scene.step(10, &[(1, 1, false)]);
+        assert!(scene.time.is_divided(1), "2 may wait for the prompt of another");
+        // Drafts: several tokens in a step.
+        scene.step(10, &[(1, 4, false)]);
+        scene.step(10, &[(1, 4, false)]);
+        assert!(scene.time.is_divided(1));
+        scene.step(10, &[(1, 1, false), (2, 4, false)]);
+        scene.step(10, &[(1, 1, false)]);
+        assert!(!scene.time.is_divided(1));
+        scene.step(10, &[(1, 1, true), (2, 2, true)]);
+        assert_eq!(scene.take(1) + scene.take(2), 70 * MS);
     }
 
     #[test]

@@ -16,8 +16,13 @@ impl Random {
 impl Scene {
     /// The scheduler has got a request.
     fn record(&mut self, rid: &str, prompt_tokens: u64) {
-        let record =
-            wire::RequestRecord { rid: rid.into(), prompt_tokens: Some(prompt_tokens), ..Default::default() };
+        let record = wire::RequestRecord {
+            rid: rid.into(),
+            prompt_tokens: Some(prompt_tokens),
+            // Every third request does not stream.
+            stream: Some(!prompt_tokens.is_multiple_of(3)),
+            ..Default::default()
+        };
         let frame = self.writer.append(&record.to_frame(), self.now).unwrap().frame;
         let request = self.writer.open(rid);
         self.open.insert(rid.to_owned(), request);
