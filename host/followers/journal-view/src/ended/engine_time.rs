@@ -25,7 +25,7 @@ pub(super) struct EngineTime {
     /// The number of steps before those.
     divided: u64,
     requests: HashMap<u64, Work>,
-    /// Open requests whose rows come late, by the first step of which their next row may have tokens.
+    /// Open requests that do not stream, by the first step of which their next row may have tokens.
     silent: BTreeMap<u64, usize>,
     /// The steps that were divided since they were taken. `None`: nobody takes them.
     given: Option<Vec<EngineStep>>,
@@ -57,8 +57,6 @@ struct Work {
     is_open: bool,
     /// Whether each step sends a row, by the record.
     streams: bool,
-    /// Whether a row has the tokens of several steps, by the record or a row of the open segment.
-    is_late: bool,
     /// Tokens of the prompt, as far as is known.
     prompt: u64,
     /// Tokens, of prompt and answer, that are computed.
@@ -156,7 +154,7 @@ impl EngineTime {
         if let Some(work) = self.requests.get_mut(&number) {
             work.prompt = prompt_tokens;
             let was_open = work.shut(&mut self.silent);
-            (work.streams, work.is_late) = (streams, work.is_late || !streams);
+            work.streams = streams;
             work.set_open(was_open, &mut self.silent);
         }
     }
@@ -215,7 +213,6 @@ impl EngineTime {
             false => work.compute(row.tokens, row.cached_tokens),
         };
         let was_open = work.shut(&mut self.silent);
-        work.is_late |= row.tokens > 1 && next - work.since > 1;
         (work.since, work.until) = (next, next);
         work.set_open(was_open && !row.is_last, &mut self.silent);
         if was_open && row.is_last {
@@ -271,9 +268,8 @@ impl EngineTime {
         self.silent.clear();
         self.divide();
         let next = self.divided;
-        // As for a reader that begins with the next segment.
         for work in self.requests.values_mut() {
-            (work.since, work.is_late) = (next, !work.streams);
+            work.since = next;
             work.set_open(work.is_open, &mut self.silent);
         }
     }
@@ -296,14 +292,14 @@ impl EngineTime {
 
 impl Work {
     fn new(rid: Arc<str>) -> Work {
-        let (is_open, streams, is_late) = (false, true, false);
+        let (is_open, streams) = (false, true);
         let (prompt, computed, since, until, gpu_ns) = (0, 0, 0, 0, 0);
-        Work { rid, is_open, streams, is_late, prompt, computed, since, until, gpu_ns }
+        Work { rid, is_open, streams, prompt, computed, since, until, gpu_ns }
     }
 
     fn set_open(&mut self, is_open: bool, silent: &mut BTreeMap<u64, usize>) {
         self.is_open = is_open;
-        if is_open && self.is_late {
+        if is_open && !self.streams {
             *silent.entry(self.since).or_default() += 1;
         }
     }
@@ -311,7 +307,7 @@ impl Work {
     /// Nothing is awaited of the request. Returns whether it was open.
     fn shut(&mut self, silent: &mut BTreeMap<u64, usize>) -> bool {
         if self.is_open
-            && self.is_late
+            && !self.streams
             && let Some(requests) = silent.get_mut(&self.since)
         {
             *requests -= 1;
@@ -509,26 +505,6 @@ mod tests {
         assert!(scene.time.is_divided(5));
         scene.step(10, &[(3, 100, true), (5, 1, true)]);
         assert_eq!(scene.take(5) + scene.take(3), 65 * 10 * MS);
-    }
-
-    #[test]
-    fn a_request_whose_row_had_the_tokens_of_several_steps_is_waited_for_and_a_streaming_one_is_not() {
-        let mut scene = Scene::default();
-        scene.arrives(1, 0);
-        scene.arrives(2, 0);
-        let both = [(1, 1, false), (2, 1, false)];
-        scene.step(10, &both);
-        scene.step(10, &[(1, 1, false)]);
-        assert!(scene.time.is_divided(1), "2 may wait for the prompt of another");
-        // Drafts: several tokens in a step.
-        scene.step(10, &[(1, 4, false)]);
-        scene.step(10, &[(1, 4, false)]);
-        assert!(scene.time.is_divided(1));
-        scene.step(10, &[(1, 1, false), (2, 4, false)]);
-        scene.step(10, &[(1, 1, false)]);
-        assert!(!scene.time.is_divided(1));
-        scene.step(10, &[(1, 1, true), (2, 2, true)]);
-        assert_eq!(scene.take(1) + scene.take(2), 70 * MS);
     }
 
     #[test]
