@@ -4,7 +4,7 @@
 use crate::time::json_time;
 use afterbay_journal::reader::Erasure;
 use afterbay_journal::{EraseRows, ErasedRequests, RewrittenFrame};
-use afterbay_wire::{Decoder, Layouts};
+use afterbay_wire::{DecodedFrame, Decoder, EraseError, ErasedFrame, Layouts};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -13,13 +13,32 @@ use std::collections::HashMap;
 pub struct FrameEraser<'a> {
     /// The layouts of a stream's msgpack frames.
     layouts: Box<dyn Fn(&str) -> Layouts + Send + 'a>,
-    decoders: HashMap<String, Decoder>,
+    streams: HashMap<String, StreamDecoder>,
+}
+
+/// The decoder of a stream's frames.
+struct StreamDecoder {
+    decoder: Decoder,
+    /// The last frame. A seal asks for erasures of several parts of one frame.
+    last: Option<(Bytes, DecodedFrame)>,
+}
+
+impl StreamDecoder {
+    fn erase(&mut self, frame: &Bytes, is_erased: &dyn Fn(&[u8]) -> bool) -> Result<ErasedFrame, EraseError> {
+        // The bytes of a frame that is held do not change, and no other frame is at their place.
+        let place = |frame: &Bytes| (frame.as_ptr(), frame.len());
+        let last = self.last.take().filter(|(last, _)| place(last) == place(frame));
+        let (frame, decoded) = last.unwrap_or_else(|| (frame.clone(), self.decoder.decode(frame.clone())));
+        let erased = self.decoder.erase_decoded(&frame, &decoded, is_erased);
+        self.last = Some((frame, decoded));
+        erased
+    }
 }
 
 impl<'a> FrameEraser<'a> {
     /// An eraser that reads the msgpack frames of a stream with these layouts.
     pub fn new(layouts: impl Fn(&str) -> Layouts + Send + 'a) -> FrameEraser<'a> {
-        FrameEraser { layouts: Box::new(layouts), decoders: HashMap::new() }
+        FrameEraser { layouts: Box::new(layouts), streams: HashMap::new() }
     }
 }
 
@@ -30,9 +49,10 @@ impl EraseRows for FrameEraser<'_> {
         frame: &Bytes,
         is_erased: &dyn Fn(&[u8]) -> bool,
     ) -> Result<RewrittenFrame, String> {
-        let decoder = self.decoders.entry(stream.to_owned());
-        let decoder = decoder.or_insert_with(|| Decoder::new((self.layouts)(stream)));
-        let erased = decoder.erase(frame, is_erased).map_err(|error| error.to_string())?;
+        let of_stream = self.streams.entry(stream.to_owned());
+        let of_stream = of_stream
+            .or_insert_with(|| StreamDecoder { decoder: Decoder::new((self.layouts)(stream)), last: None });
+        let erased = of_stream.erase(frame, is_erased).map_err(|error| error.to_string())?;
         Ok(RewrittenFrame { bytes: erased.bytes, left: erased.left })
     }
 }

@@ -26,9 +26,19 @@ impl Decoder {
         frame: &Bytes,
         is_erased: impl Fn(&[u8]) -> bool,
     ) -> Result<ErasedFrame, EraseError> {
-        let unchanged = || ErasedFrame { bytes: frame.clone(), rows: 0, left: Vec::new() };
         let decoded = self.decode(frame.clone());
-        let batch = match &decoded {
+        self.erase_decoded(frame, &decoded, is_erased)
+    }
+
+    /// As [`Decoder::erase`], of a frame that this decoder has decoded.
+    pub fn erase_decoded(
+        &mut self,
+        frame: &Bytes,
+        decoded: &DecodedFrame,
+        is_erased: impl Fn(&[u8]) -> bool,
+    ) -> Result<ErasedFrame, EraseError> {
+        let unchanged = || ErasedFrame { bytes: frame.clone(), rows: 0, left: Vec::new() };
+        let batch = match decoded {
             DecodedFrame::Batch(batch) => batch,
             DecodedFrame::Barrier(Barrier { kind: BarrierKind::Request { record: Ok(record) }, .. }) => {
                 return Ok(match is_erased(record.rid.as_bytes()) {
@@ -57,7 +67,7 @@ impl Decoder {
             DecodedFrame::Barrier(barrier) => barrier.named_rows().map(|batch| (batch.rows, false)),
         };
         let again = self.decode(bytes.clone());
-        match bytes.len() == frame.len() && understood(&again) == understood(&decoded) {
+        match bytes.len() == frame.len() && understood(&again) == understood(decoded) {
             true => Ok(ErasedFrame { bytes, rows: rows.len() as u32, left }),
             false => Err(EraseError::Written),
         }

@@ -24,30 +24,68 @@ pub(super) fn owned_bytes(
     if rest.len() != payload.len() {
         return None;
     }
-    let mut owner_of: Vec<u32> = vec![0; payload.len()];
+    let content = differences(payload, &rest);
+    let mut owner_of: Vec<Vec<u32>> = content.iter().map(|run| vec![0; run.len()]).collect();
     let bits = usize::BITS - owners.saturating_sub(1).leading_zeros();
     for bit in 0..bits {
         let some = erase(&|owner| owner >> bit & 1 == 1)?;
-        let has_length = some.len() == payload.len();
-        let mut bytes = payload.iter().zip(&rest).zip(&some).zip(&mut owner_of);
-        let is_in_place = bytes.all(|(((byte, rest), some), owner)| {
-            *owner |= u32::from(some != byte) << bit;
-            some == byte || some == rest
-        });
-        if !has_length || !is_in_place {
+        if some.len() != payload.len() {
+            return None;
+        }
+        let mut before = 0;
+        for (run, owner_of) in content.iter().zip(&mut owner_of) {
+            if some[before..run.start] != payload[before..run.start] {
+                return None;
+            }
+            note_erased(&payload[run.clone()], &rest[run.clone()], &some[run.clone()], 1 << bit, owner_of)?;
+            before = run.end;
+        }
+        if some[before..] != payload[before..] {
             return None;
         }
     }
     let mut runs: Vec<(Range<usize>, usize)> = Vec::new();
-    for (at, owner) in owner_of.into_iter().enumerate().filter(|(at, _)| payload[*at] != rest[*at]) {
-        let owner = owner as usize;
-        match runs.last_mut() {
-            Some((run, last)) if run.end == at && *last == owner => run.end += 1,
-            _ => runs.push((at..at + 1, owner)),
+    for (run, owner_of) in content.iter().zip(&owner_of) {
+        let mut start = run.start;
+        for of_one in owner_of.chunk_by(|one, next| one == next) {
+            runs.push((start..start + of_one.len(), of_one[0] as usize));
+            start += of_one.len();
         }
     }
     let exist = runs.iter().all(|(_, owner)| *owner < owners);
     exist.then_some(OwnedBytes { rest, runs })
+}
+
+/// The runs of bytes in which two texts of one length differ.
+fn differences(one: &[u8], other: &[u8]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (at, _) in one.iter().zip(other).enumerate().filter(|(_, (one, other))| one != other) {
+        match runs.last_mut() {
+            Some(run) if run.end == at => run.end += 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
+}
+
+/// Adds `bit` to the owner of each byte that was erased. `None`: a byte is neither erased nor as before.
+fn note_erased(payload: &[u8], rest: &[u8], some: &[u8], bit: u32, owner_of: &mut [u32]) -> Option<()> {
+    // Most runs are of one owner.
+    if some == payload {
+        return Some(());
+    }
+    if some == rest {
+        owner_of.iter_mut().for_each(|owner| *owner |= bit);
+        return Some(());
+    }
+    for (at, owner) in owner_of.iter_mut().enumerate() {
+        match some[at] {
+            byte if byte == rest[at] => *owner |= bit,
+            byte if byte == payload[at] => {}
+            _ => return None,
+        }
+    }
+    Some(())
 }
 
 #[cfg(test)]
