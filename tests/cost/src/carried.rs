@@ -9,7 +9,7 @@ use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy}
 use afterbay_sockets::{OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_stream::{
     Budget, CallDone, CallHandle, CallOutcome, CallService, Clock, DrivenStream, JournalPolicy, PluginSetup,
-    ServiceResponse, Setup, SinkSetup, SystemClock,
+    RecordLinks, ServiceResponse, Setup, SinkSetup, SystemClock,
 };
 use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_wire::{Batch, BatchPart, DecodedFrame, Layouts, decode};
@@ -224,6 +224,7 @@ fn start(
         abandon_after: Duration::from_secs(3600),
         plugins,
         attributes: Box::new(|_, _| None),
+        records: RecordLinks::default(),
         calls: Arc::new(Answers),
         scheduler: Box::new(|| None),
         frame_loads: None,

@@ -9,8 +9,8 @@ use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_sim_disk::SimDisk;
 use afterbay_stream::{
-    Budget, CallDone, CallHandle, CallService, DrivenStream, JournalPolicy, PreparedStream, Setup, SinkSetup,
-    Stream, StreamState,
+    Budget, CallDone, CallHandle, CallService, DrivenStream, JournalPolicy, PreparedStream, RecordLinks,
+    Setup, SinkSetup, Stream, StreamState,
 };
 use afterbay_supervision::fdstore::{FdStore, Inherited};
 use bytes::Bytes;
@@ -167,6 +167,7 @@ impl Machine {
             abandon_after: Duration::from_secs(3600),
             plugins: Vec::new(),
             attributes: Box::new(|_, _| None),
+            records: RecordLinks::default(),
             calls: Arc::new(NoCalls),
             scheduler: Box::new(|| None),
             frame_loads: None,

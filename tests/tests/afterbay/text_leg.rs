@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_tests::commands::{journal, json_lines, run_afterbay};
+use afterbay_tests::components::guest;
 use afterbay_tests::frames::{SynthRequest, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
+use afterbay_wire::{BatchKind, DecodedFrame, Layouts, RequestRecord};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -412,4 +413,51 @@ fn a_plugin_with_cumulative_ids_is_refused_before_a_second_leg() {
     assert_eq!(refused.code, 64, "{refused:?}");
     let why = "plugin \"sum\": writes cumulative ids, and stream text after it counts each token once";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
+}
+
+#[test]
+fn a_plugin_behind_the_detokenizer_reads_the_records_of_the_schedulers_stream_also_after_a_kill() {
+    let sandbox = Sandbox::new();
+    let detokenizer_in = Reader::bind(&sandbox.ipc("detok"));
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let plugin = format!(
+        "[[stream.plugin]]\nname = \"p\"\ncomponent = {:?}\ngrant = [\"log\", \"request\", \"signals\"]\n\
+         settings = {{ asks = true }}",
+        guest("remembers")
+    );
+    let config = sandbox.config().connect(&sandbox.ipc("detok"));
+    let config = config.next_leg(TEXT, &sandbox.ipc("text-in"), Some(&sandbox.reader_side()), &plugin);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    afterbay.event_where("StreamStarted", |started| started["stream"] == TEXT);
+    let mut legs = Legs::connect(&sandbox, detokenizer_in, Msgpack);
+    for (rid, id) in [("long", 5), ("short", 6)] {
+        let record = RequestRecord { rid: rid.into(), ..RequestRecord::default() };
+        legs.scheduler.send(&record.with_prompt(&[id, 7]).to_frame());
+    }
+    let (mut long, mut short, mut unknown) =
+        (SynthRequest::new("long"), SynthRequest::new("short"), SynthRequest::new("unknown"));
+    // The first leg of the short request has ended when its second leg begins.
+    legs.step(&batch(Msgpack, vec![long.row(&[1]), short.last(&[1]), unknown.row(&[1])]), |made| made);
+    reader.frame();
+    let answers = |afterbay: &Afterbay| {
+        let mut answers: Vec<String> = ["long", "short", "unknown"]
+            .into_iter()
+            .filter_map(|rid| {
+                let of_rid =
+                    |log: &Value| log["rid"] == rid && log["line"].as_str().unwrap().starts_with("asked");
+                let logged = afterbay.events("PluginLog").into_iter().find(of_rid)?;
+                Some(format!("{rid} {}", logged["line"].as_str().unwrap()))
+            })
+            .collect();
+        answers.sort();
+        answers
+    };
+    let of_long = r#"long asked {"rid":"long","prompt_tokens":2}, prompt Some([5, 7])"#;
+    let of_unknown = "unknown asked nothing, prompt None";
+    let of_short = r#"short asked {"rid":"short","prompt_tokens":2}, prompt Some([6, 7])"#;
+    assert_eq!(answers(&afterbay), [of_long, of_short, of_unknown]);
+    afterbay.kill();
+    let afterbay = Afterbay::run(&sandbox, &config);
+    afterbay.event_where("PluginLog", |log| log["line"].as_str().unwrap().starts_with("asked nothing"));
+    assert_eq!(answers(&afterbay), [of_long, of_unknown]);
 }

@@ -25,6 +25,7 @@ mod calls;
 mod erasures;
 mod follower;
 mod plugins;
+mod records;
 mod refusal;
 mod reload_queue;
 mod requests;

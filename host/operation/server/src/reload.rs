@@ -203,6 +203,7 @@ impl<'a> Source<'a> {
         }
         let before = std::mem::replace(&mut shared.config, after);
         shared.attributes.follow(&shared.config);
+        shared.records.follow(&shared.config);
         shared.signals.follow(&shared.config, &shared.metrics);
         let ran = running.streams.len();
         if let Err(error) = running.start(shared, &after_sockets) {
@@ -213,6 +214,7 @@ impl<'a> Source<'a> {
             running.watches.clear();
             shared.config = before;
             shared.attributes.follow(&shared.config);
+            shared.records.follow(&shared.config);
             shared.follow(&shared.config)?;
             shared.signals.follow(&shared.config, &shared.metrics);
             shared.signals.attach(&shared.config, sockets)?;

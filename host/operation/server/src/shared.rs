@@ -9,6 +9,7 @@ use crate::follower::{FollowerProcess, followers};
 use crate::inheritance::{self, Inheritance};
 use crate::loading::Loader;
 use crate::plugins::Plugins;
+use crate::records::Records;
 use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
 use crate::signals::Signals;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) stores: Arc<StoreDirectory>,
     pub(crate) aborts: Aborts,
     pub(crate) attributes: Attributes,
+    /// The records of requests for streams behind other streams.
+    pub(crate) records: Records,
     pub(crate) plugins: Plugins,
     pub(crate) reloads: ReloadQueue,
     /// Whether a plugin whose component file is missing awaits its first build.
@@ -180,6 +183,8 @@ impl Shared {
             directory.erase_expired(rules.collect(), Box::new(eraser));
         }
         attributes.follow(&config);
+        let records = Records::default();
+        records.follow(&config);
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
         let shared = Shared {
             budget,
@@ -196,6 +201,7 @@ impl Shared {
             stores,
             aborts,
             attributes,
+            records,
             plugins,
             reloads,
             awaits_builds: false,

@@ -238,6 +238,7 @@ fn setup(
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
         plugins,
         attributes: shared.attributes.of(stream),
+        records: shared.records.links(stream),
         calls: Arc::new(PluginCalls(shared.calls.clone())),
         scheduler: shared.signals.load_of(&name),
         frame_loads: shared.signals.frames_of(&name),

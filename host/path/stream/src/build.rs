@@ -148,8 +148,13 @@ pub(crate) fn start(
     let gap = RestartGap::new(journal.recovered.last_frame, &journal.recovered.live);
     let attributes = (!plugins.is_empty()).then_some(setup.attributes);
     let reader = Some(Arc::new(journal.writer.reader()));
-    let links =
-        LedgerLinks { upstream: setup.upstream, attributes, journal: reader, ..LedgerLinks::default() };
+    let links = LedgerLinks {
+        upstream: setup.upstream,
+        attributes,
+        journal: reader,
+        records: setup.records,
+        ..LedgerLinks::default()
+    };
     let ledger = plan.ledger(&mut journal, links, gap, now.instant);
     let outputs =
         ChainTelemetry { stream: telemetry.clone(), metrics: metrics.clone(), health: plan.health.clone() };

@@ -8,7 +8,7 @@ use crate::hand_over::StreamState;
 use crate::pressure::SchedulerLoad;
 use afterbay_batch::Joins;
 use afterbay_batch::ledger::AbortSender;
-use afterbay_batch::ledger::AttributesOf;
+use afterbay_batch::ledger::{AttributesOf, RecordLinks};
 use afterbay_batch::records::JournalPolicy;
 use afterbay_chain::{CallService, PluginSetup};
 use afterbay_config as config;
@@ -53,6 +53,8 @@ pub struct Setup {
     pub plugins: Vec<PluginSetup>,
     /// The source of request attributes for plugins.
     pub attributes: AttributesOf,
+    /// The way of records of requests between streams.
+    pub records: RecordLinks,
     /// The services that plugins may ask.
     pub calls: Arc<dyn CallService>,
     /// The source of the scheduler's load for plugins.

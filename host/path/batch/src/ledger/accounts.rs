@@ -21,7 +21,7 @@ mod record;
 
 pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use attributes::AttributesOf;
-pub use record::StoredRecord;
+pub use record::{FindRecord, RecordLinks, StoredRecord};
 pub use restart::RestartGap;
 
 use crate::ledger::requests::Requests;
@@ -167,6 +167,8 @@ pub struct LedgerLinks {
     pub attributes: Option<AttributesOf>,
     /// The journal, for plugins that read what a request asked for.
     pub journal: Option<Arc<StreamReader>>,
+    /// The way of records between streams.
+    pub records: RecordLinks,
     /// How the scheduler reads an abort, known from its last batch.
     pub abort_shape: Option<AbortShape>,
 }
@@ -247,6 +249,7 @@ impl Ledger {
                 is_last_held: info.ended_early || info.state == RequestState::Finished,
                 ..Request::new(*request, now)
             };
+            ledger.publish_record(&info.rid, continued.record);
             ledger.requests.insert(*request, &info.rid, continued);
             if info.ending != OperatorAbort::No && !info.ended_early {
                 ledger.set_abort(*request, info.ending);

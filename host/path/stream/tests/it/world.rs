@@ -9,8 +9,8 @@ use afterbay_sim_disk::SimDisk;
 use afterbay_sockets::{OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_stream::{
     Budget, CallDone, CallHandle, CallOutcome, CallService, Clock, DrivenStream, Ended, JournalPolicy,
-    PluginSetup, PluginStatus, PreparedStream, ServiceResponse, Setup, SinkSetup, Stream, StreamState,
-    SystemClock,
+    PluginSetup, PluginStatus, PreparedStream, RecordLinks, ServiceResponse, Setup, SinkSetup, Stream,
+    StreamState, SystemClock,
 };
 use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
@@ -242,6 +242,7 @@ impl World {
             abandon_after: Duration::from_secs(3600),
             plugins: self.plugins.iter().map(PluginOf::setup).collect(),
             attributes: Box::new(|_, _| None),
+            records: RecordLinks::default(),
             calls: Arc::new(self.service.clone()),
             scheduler: Box::new(|| None),
             frame_loads: None,

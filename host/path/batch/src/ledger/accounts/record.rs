@@ -21,19 +21,40 @@ pub(super) enum RecordPlace {
 
 /// The record of a request, in the journal.
 #[derive(Clone)]
-pub struct StoredRecord {
-    journal: Arc<StreamReader>,
-    place: RecordPlace,
+pub struct StoredRecord(Source);
+
+#[derive(Clone)]
+enum Source {
+    /// The stream's own journal.
+    Own { journal: Arc<StreamReader>, place: RecordPlace },
+    /// The stream before this one, if it has a request with this rid.
+    Before { rid: Arc<str>, find: FindRecord },
+}
+
+/// Finds the record of a rid on the streams before a stream.
+pub type FindRecord = Arc<dyn Fn(&str) -> Option<StoredRecord> + Send + Sync>;
+
+/// The way of records from a scheduler's stream to the stream of its detokenizer's output.
+#[derive(Default)]
+pub struct RecordLinks {
+    /// Takes the record of each rid, for streams behind this one. The call must not block.
+    pub publish: Option<Box<dyn Fn(&str, StoredRecord) + Send>>,
+    /// Finds the records that the streams before this one have. Called when a plugin asks.
+    pub find: Option<FindRecord>,
 }
 
 impl StoredRecord {
-    /// Reads the record. `None`: the journal no longer has it, or it cannot be read.
+    /// Reads the record. `None`: the journal no longer has it, it cannot be read, or no stream before has one.
     pub fn read(&self) -> Option<RequestRecord> {
-        let at = match self.place {
-            RecordPlace::At(position) => position,
-            RecordPlace::Frame(frame) => self.journal.position(frame).ok()??,
+        let (journal, place) = match &self.0 {
+            Source::Own { journal, place } => (journal, *place),
+            Source::Before { rid, find } => return find(rid)?.read(),
         };
-        let frame = self.journal.frame(&at).ok()?;
+        let at = match place {
+            RecordPlace::At(position) => position,
+            RecordPlace::Frame(frame) => journal.position(frame).ok()??,
+        };
+        let frame = journal.frame(&at).ok()?;
         RequestRecord::of_frame(&frame.bytes.into())?.ok()
     }
 }
@@ -50,8 +71,26 @@ fn place(persisted: &Persisted) -> Option<RecordPlace> {
 impl Ledger {
     /// The record of the live request with this number.
     pub fn record_of(&self, number: u64) -> Option<StoredRecord> {
-        let place = self.requests.get(self.numbered(number)?)?.record?;
-        Some(StoredRecord { journal: self.links.journal.clone()?, place })
+        let handle = self.numbered(number)?;
+        if let Some(place) = self.requests.get(handle)?.record {
+            return self.stored(place);
+        }
+        let find = self.links.records.find.clone()?;
+        Some(StoredRecord(Source::Before { rid: self.requests.rid(handle)?.into(), find }))
+    }
+
+    fn stored(&self, place: RecordPlace) -> Option<StoredRecord> {
+        let journal = self.links.journal.clone()?;
+        Some(StoredRecord(Source::Own { journal, place }))
+    }
+
+    /// Gives a record to the streams behind this one.
+    pub(super) fn publish_record(&self, name: &str, place: Option<RecordPlace>) {
+        if let Some(publish) = &self.links.records.publish
+            && let Some(record) = place.and_then(|place| self.stored(place))
+        {
+            publish(name, record);
+        }
     }
 
     /// Opens the request of a record. A live request with its rid has the record, too: Afterbay knows the request by its rows, or a rid
@@ -74,6 +113,9 @@ impl Ledger {
         }
         let request =
             known.or_else(|| has_room.then(|| self.open_recorded(&name, record, persisted, records)));
+        if request.is_some() {
+            self.publish_record(&name, place(persisted));
+        }
         let text = decoded.barrier().kind.to_string();
         self.telemetry.counters.barriers.add(BarrierLabel::Control, 1);
         let (requests, tokens) = (request.as_slice(), [0]);
