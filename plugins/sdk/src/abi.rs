@@ -10,7 +10,7 @@ mod bindings;
 
 pub use bindings::*;
 
-pub use afterbay::plugin::types::{Batch, Description, Opened, RequestId, Verdict};
+pub use afterbay::plugin::types::{Batch, Description, Opened, RequestId, TopLogprobs, Verdict};
 pub use exports::afterbay::plugin::plugin::{
     Answer, BadSetting, CallError, ConfigureError, Guest, RequestAction, RequestVerdict, Response, StateError,
 };

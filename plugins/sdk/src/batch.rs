@@ -69,7 +69,8 @@ impl<'a> Iterator for Rows<'a> {
         let ids = &self.columns.output_ids[self.ids_start..ids_end];
         self.index += 1;
         self.ids_start = ids_end;
-        Some(Row { columns: self.columns, index, request, ids })
+        let ids_start = ids_end - ids.len();
+        Some(Row { columns: self.columns, index, request, ids, ids_start })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -87,6 +88,8 @@ pub struct Row<'a> {
     pub(crate) index: usize,
     request: RequestId,
     ids: &'a [TokenId],
+    /// The place of the first id in the columns of tokens.
+    ids_start: usize,
 }
 
 impl<'a> Row<'a> {
@@ -113,7 +116,40 @@ impl<'a> Row<'a> {
     /// stream is after the detokenizer.
     #[must_use]
     pub fn text(&self) -> Option<&'a str> {
-        self.columns.texts.get(self.index).map(String::as_str)
+        self.columns.texts.as_ref()?.get(self.index).map(String::as_str)
+    }
+
+    /// The natural logarithm of the probability of each id. Empty unless the plugin reads
+    /// [`Columns::LOGPROBS`](crate::Columns::LOGPROBS) and the engine sent them for this row: the client asked for
+    /// them, and no plugin before replaced the row's tokens.
+    #[must_use]
+    pub fn logprobs(&self) -> &'a [f32] {
+        let logprobs = self.columns.logprobs.as_deref().unwrap_or_default();
+        let of_row = logprobs.get(self.ids_start..self.ids_start + self.ids.len()).unwrap_or_default();
+        if of_row.first().is_some_and(|first| !first.is_nan()) { of_row } else { &[] }
+    }
+
+    /// The most probable tokens in the place of the id at this index, as the engine orders them, each with the
+    /// natural logarithm of its probability. None unless the plugin reads
+    /// [`Columns::TOP_LOGPROBS`](crate::Columns::TOP_LOGPROBS) and the engine sent them for this row.
+    pub fn top_logprobs(&self, index: usize) -> impl Iterator<Item = (TokenId, f32)> + use<'a> {
+        let place = self.ids_start + index;
+        let candidates = self.columns.top_logprobs.as_ref().filter(|_| index < self.ids.len());
+        let candidates = candidates.and_then(|top| {
+            let start =
+                place.checked_sub(1).map_or(Some(0), |before| top.ends.get(before).copied())? as usize;
+            let end = *top.ends.get(place)? as usize;
+            Some(top.ids.get(start..end)?.iter().copied().zip(top.logprobs.get(start..end)?.iter().copied()))
+        });
+        candidates.into_iter().flatten()
+    }
+
+    /// The version of the weights that made the row's last token. `None` unless the plugin reads
+    /// [`Columns::WEIGHT_VERSIONS`](crate::Columns::WEIGHT_VERSIONS) and the row says it.
+    #[must_use]
+    pub fn weight_version(&self) -> Option<&'a str> {
+        let version = self.columns.weight_versions.as_ref()?.get(self.index)?;
+        Some(version.as_str()).filter(|version| !version.is_empty())
     }
 
     /// Whether the scheduler ended the request with this row. False unless the plugin reads
@@ -130,7 +166,13 @@ impl fmt::Debug for Row<'_> {
         row.field("index", &self.index)
             .field("request", &self.request)
             .field("ids", &self.ids)
-            .field("text", &self.text());
+            .field("text", &self.text())
+            .field("logprobs", &self.logprobs())
+            .field(
+                "top_logprobs",
+                &(0..self.ids.len()).map(|at| self.top_logprobs(at).collect()).collect::<Vec<Vec<_>>>(),
+            )
+            .field("weight_version", &self.weight_version());
         self.debug_plain(&mut row);
         row.finish()
     }
@@ -145,9 +187,9 @@ mod tests {
     #[test]
     fn each_row_has_its_part_of_every_column() {
         let rows = [
-            TestRow::new(4).ids([10, 11]).text("ab"),
+            TestRow::new(4).ids([10, 11]).text("ab").logprobs([-0.5, -1.5]).weight_version("w2"),
             TestRow::new(9).finish(FinishKind::Stop).waiting(2),
-            TestRow::new(2).ids([12]).completion_tokens(7),
+            TestRow::new(2).ids([12]).completion_tokens(7).top_logprobs([vec![(12, -0.25), (13, -2.0)]]),
         ];
         let columns = batch_of(17, &rows, Columns::all());
         assert_eq!(Batch::new(&columns).time_ms(), 17);
@@ -158,6 +200,11 @@ mod tests {
         assert_eq!(rows[1].finish(), Some(FinishKind::Stop));
         assert_eq!(rows[0].text(), Some("ab"));
         assert_eq!(rows[1].waiting(), Some(2));
+        assert_eq!(rows.iter().map(Row::logprobs).collect::<Vec<_>>(), [&[-0.5, -1.5][..], &[], &[]]);
+        let candidates = |row: usize, at| rows[row].top_logprobs(at).collect::<Vec<_>>();
+        assert_eq!((candidates(0, 1), candidates(2, 1)), (vec![], vec![]));
+        assert_eq!(candidates(2, 0), [(12, -0.25), (13, -2.0)]);
+        assert_eq!(rows.iter().map(Row::weight_version).collect::<Vec<_>>(), [Some("w2"), None, None]);
     }
 
     #[test]

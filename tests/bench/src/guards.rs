@@ -6,7 +6,7 @@
 use afterbay_plugin_loader::{ModelTokens, PluginStore, Source};
 use afterbay_runtime::{
     Action, Columns, Component, FinishKind, Grants, Host, HostOptions, Limits, Opened, OwnedColumns,
-    PlainValues, Plugin, Terms, TokenId, Tokens,
+    PlainValues, Plugin, RowFacts, Terms, TokenId, Tokens,
 };
 use anyhow::Context;
 use rustix::time::{ClockId, clock_gettime};
@@ -290,11 +290,12 @@ impl Guards {
                     completion_tokens: (place.step + 1) * ids.len() as u64,
                     finished: FinishKind::Running,
                     waiting: *waiting,
+                    ..PlainValues::default()
                 };
-                columns.push(place.request, &ids, Some(&text), values);
+                columns.push(place.request, &ids, Some(&text), values, &RowFacts::default());
             }
-            let texts = columns.texts();
-            let columns: Columns<'_> = columns.columns(&texts);
+            let strings = columns.strings();
+            let columns: Columns<'_> = columns.columns(&strings);
             let (begun, cpu_begun) = (Instant::now(), processor_time());
             let said = plugin.process(&columns)?;
             cpu += processor_time().saturating_sub(cpu_begun);

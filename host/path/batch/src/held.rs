@@ -54,6 +54,11 @@ impl HeldRow {
         self.batch.completion_tokens(self.row)
     }
 
+    /// The batch that has the row, and the row in it.
+    pub fn batch_row(&self) -> (&Batch, u32) {
+        (&self.batch, self.row)
+    }
+
     /// Appends the row's ids.
     pub fn ids(&self, out: &mut Vec<i64>) {
         self.batch.row_ids(self.row, out);

@@ -3,6 +3,7 @@
 //! This module owns the slots and the columns that the plugins see. A batch comes from the ledger and returns to the ledger
 //! with a decision per row.
 
+mod facts;
 mod holding;
 mod input;
 
@@ -525,7 +526,16 @@ fn call_plugin(
         true => input.waiting(held_rows, &name),
         false => Vec::new(),
     };
-    let columns = Columns { texts: &texts, waiting: &waiting, ..input.columns() };
+    let facts = input.facts(output, wants);
+    let weight_versions = facts.weight_versions();
+    let columns = Columns {
+        texts: Some(&texts[..]).filter(|texts| !texts.is_empty()),
+        waiting: Some(&waiting[..]).filter(|waiting| !waiting.is_empty()),
+        logprobs: facts.logprobs(),
+        top_logprobs: facts.top_logprobs(),
+        weight_versions: Some(&weight_versions[..]).filter(|versions| !versions.is_empty()),
+        ..input.columns()
+    };
     let rid = |row: u32| {
         let row = *input.rows.get(row as usize)?;
         Some(ledger.request(accounted.rows()[row as usize].request)?.0)

@@ -4,12 +4,14 @@
 
 use crate::hand_over::{ChainState, HandedCall};
 use crate::open_requests::OpenedRequest;
+use crate::row_facts::{row_counts, row_facts};
 use afterbay_events::Name;
 use afterbay_journal::{
     BacklogItem, BacklogReader, FrameNo, Outcome, PluginAction, StoredReplacement, Verdict, is_release_marker,
 };
 use afterbay_runtime::{
-    Answer, CallError, Fault, FinishKind, OwnedColumns, PlainValues, Plugin, SentCall, TokenId,
+    Answer, CallError, ColumnSet, Fault, FinishKind, OwnedColumns, PlainValues, Plugin, RowFacts, SentCall,
+    TokenId,
 };
 use afterbay_wire as wire;
 use std::collections::{HashMap, HashSet};
@@ -78,7 +80,7 @@ pub(crate) fn replay(
     let JournalSource { time_max, mut backlog, through, layouts } = journal;
     OpenedRequest::open(requests, instance)?;
     let live: HashSet<u64> = requests.iter().map(|request| request.request).collect();
-    let mut state = ReplayState::default();
+    let mut state = ReplayState { wants: instance.wants(), ..ReplayState::default() };
     let mut decoder = wire::Decoder::new(layouts);
     let mut shown = 0;
     while !live.is_empty() && backlog.position() <= through {
@@ -162,7 +164,9 @@ pub(crate) fn cancel_calls(
 struct Contents {
     ids: Vec<TokenId>,
     text: Option<String>,
-    completion_tokens: u64,
+    /// The counts of the request so far.
+    counts: PlainValues,
+    facts: RowFacts,
     /// How many received rows these are.
     rows: u32,
 }
@@ -170,6 +174,8 @@ struct Contents {
 /// State that earlier rows left for later ones.
 #[derive(Default)]
 struct ReplayState {
+    /// The columns that the plugin asks for.
+    wants: ColumnSet,
     /// The rows of each request that each plugin before holds.
     held: HashMap<(u64, String), Vec<Contents>>,
     /// The tokens of each request whose rows have no count of the scheduler.
@@ -188,18 +194,21 @@ impl ReplayState {
 }
 
 impl Contents {
-    fn received(batch: &wire::Batch, row: u32, completion_tokens: u64) -> Contents {
+    fn received(batch: &wire::Batch, row: u32, state: &mut ReplayState, request: u64) -> Contents {
         let mut ids = Vec::new();
         batch.row_ids(row, &mut ids);
         let text = batch.text(row).map(str::to_owned);
-        Contents { ids, text, completion_tokens, rows: 1 }
+        let completion_tokens = state.count(request, batch, row);
+        let counts = PlainValues { completion_tokens, ..row_counts(batch, row) };
+        Contents { ids, text, counts, facts: row_facts(batch, row, state.wants), rows: 1 }
     }
 
     fn join(mut self, next: Contents) -> Contents {
         self.ids.extend(next.ids);
         let text = self.text.unwrap_or_default() + next.text.as_deref().unwrap_or_default();
-        let (completion_tokens, rows) = (next.completion_tokens, self.rows + next.rows);
-        Contents { ids: self.ids, text: next.text.map(|_| text), completion_tokens, rows }
+        self.facts.append(next.facts);
+        let (counts, rows) = (next.counts, self.rows + next.rows);
+        Contents { ids: self.ids, text: next.text.map(|_| text), counts, facts: self.facts, rows }
     }
 }
 
@@ -216,8 +225,7 @@ fn rows_before(
     let mut rows = OwnedColumns::at(outcome.received_unix_ns / 1_000_000);
     for (row, request) in (0..).zip(outcome.requests.iter()).filter(|(_, request)| live.contains(&request.0))
     {
-        let mut contents =
-            batch.map(|batch| Contents::received(batch, row, state.count(request.0, batch, row)));
+        let mut contents = batch.map(|batch| Contents::received(batch, row, state, request.0));
         let first = outcome.actions.partition_point(|action| action.row < row);
         let of_row = outcome.actions[first..].iter().take_while(|action| action.row == row);
         for action in of_row.filter(|action| plugins_before.contains(&*action.plugin)) {
@@ -236,10 +244,12 @@ fn rows_before(
                 }
                 (Verdict::Drop, _, Some(contents)) => {
                     contents.ids.clear();
+                    contents.facts.forget_tokens();
                     contents.text.iter_mut().for_each(String::clear);
                 }
                 (_, Some(StoredReplacement::Row { ids, text }), Some(contents)) => {
                     contents.ids = ids.to_vec();
+                    contents.facts.forget_tokens();
                     contents.text = text.map(str::to_owned).or(contents.text.take());
                 }
                 _ => {}
@@ -253,9 +263,9 @@ fn rows_before(
             waiting =
                 follow_holds(own, state.held.entry((request.0, holder.to_owned())).or_default(), own_rows);
         }
-        if let Some(Contents { ids, text, completion_tokens, rows: _ }) = contents {
-            let values = PlainValues { completion_tokens, finished: FinishKind::Running, waiting };
-            rows.push(request.0, &ids, text.as_deref(), values);
+        if let Some(Contents { ids, text, counts, facts, rows: _ }) = contents {
+            let values = PlainValues { finished: FinishKind::Running, waiting, ..counts };
+            rows.push(request.0, &ids, text.as_deref(), values, &facts);
         }
     }
     rows
@@ -342,7 +352,7 @@ mod tests {
         shown.show(|shown| {
             assert_eq!(shown.requests, [1, 2, 3, 5], "request 4 is not live");
             assert_eq!(shown.time_ms, 17, "the time of receipt");
-            assert_eq!(shown.texts, ["other", "two", "", "five"]);
+            assert_eq!(shown.texts.unwrap(), ["other", "two", "", "five"]);
             assert_eq!((shown.output_ids, shown.output_ends), (&[7, 8, 1, 1][..], &[2, 3, 3, 4][..]));
         });
     }
@@ -370,7 +380,7 @@ mod tests {
         let mut shown = |received: Option<(&[i64], &str)>, actions: Vec<PluginAction<'static>>| {
             let batch = received.map(|(ids, text)| batch(wire::BatchKind::Str, &[("a", ids, text)]));
             let shown = rows_before(&outcome(1, actions), batch.as_ref(), &live, &before, None, &mut state);
-            shown.show(|shown| (shown.output_ids.to_vec(), shown.texts.concat()))
+            shown.show(|shown| (shown.output_ids.to_vec(), shown.texts.unwrap_or_default().concat()))
         };
         let held_rows = || vec![action(0, "first", Verdict::Hold, "", &[])];
         let nothing = (vec![], String::new());

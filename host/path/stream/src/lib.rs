@@ -54,7 +54,7 @@ pub use afterbay_batch::ledger::{
 pub use afterbay_batch::records::{JournalPolicy, RecordCopy};
 pub use afterbay_chain::{
     CallDone, CallFailure, CallHandle, CallOutcome, CallService, Difference, PluginChange, PluginSetup,
-    PluginState, PluginStatus, Reload, ServiceResponse, asked_request, finish_kind,
+    PluginState, PluginStatus, Reload, ServiceResponse, asked_request, finish_kind, row_counts, row_facts,
 };
 pub use change::Change;
 pub use clock::{Clock, SystemClock};

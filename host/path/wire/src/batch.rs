@@ -12,11 +12,11 @@ use afterbay_types::Engine;
 
 use crate::edit::Edit;
 use crate::error::{EraseError, RowsError};
+use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};
 use crate::finish::{Finish, finish};
 use crate::ids::Ids;
 use crate::json_values::Wrapped;
 use crate::kind::{AbortShape, BatchKind, Wire};
-use crate::training::{RoutedExperts, SamplingMask, WeightSpan};
 use crate::value::{ColumnCells, RawValue};
 
 /// The longest time to a first token that is believed, in seconds.
@@ -142,6 +142,16 @@ pub(crate) trait EngineBatch: Any + fmt::Debug + Send + Sync {
     fn cached_tokens(&self, row: u32) -> Option<u64>;
     /// Appends a logprob for each id. False if the row has none.
     fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool;
+    /// Appends a place for each id. `None`: the row has none. The caller removes what was appended before that was known.
+    fn top_logprobs(&self, row: u32, out: &mut TopLogprobs) -> Option<()>;
+
+    fn reasoning_tokens(&self, _: u32) -> Option<u64> {
+        None
+    }
+
+    fn drafts(&self, _: u32) -> Drafts {
+        Drafts::default()
+    }
 
     fn weight_version(&self, _: u32) -> Option<&str> {
         None
@@ -569,17 +579,6 @@ impl Batch {
         let seconds = first - queued;
         // An engine that does not know a time leaves it at 0.
         (queued > 0.0 && (0.0..SECONDS_MAX).contains(&seconds)).then_some((seconds * 1e9) as u64)
-    }
-
-    /// Appends the logprob of each new id of a row. False, with `out` unchanged: the row has not one for each id.
-    pub fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool {
-        let (before, tokens) = (out.len(), self.tokens(row) as usize);
-        let is_whole = self.at(row).is_some_and(|engine| engine.logprobs(row, out));
-        let is_whole = is_whole && out.len() == before + tokens;
-        if !is_whole {
-            out.truncate(before);
-        }
-        is_whole
     }
 
     /// Whether all rows can be read, and so some of them in a frame with these bytes.

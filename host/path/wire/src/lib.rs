@@ -46,8 +46,8 @@ mod json;
 mod json_values;
 mod layouts;
 mod request;
-mod training;
-mod training_fields;
+mod facts;
+mod token_facts;
 
 pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::Engine;
@@ -56,6 +56,7 @@ pub use decode::{Decoder, decode, is_of_connector};
 pub use edit::{Edit, FinishReason, TokenEdit};
 pub use erase::ErasedFrame;
 pub use error::{AbortError, EraseError, PackError, RowsError, WireError};
+pub use facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};
 pub use finish::{Finish, FinishKind, Matched};
 pub use frame::{Barrier, BarrierKind, DecodedFrame};
 pub use ids::Ids;
@@ -67,4 +68,3 @@ pub use request::{
     Bootstrap, Grammar, Logprobs, Multimodal, RequestRecord, RequestRecordError, Sampling, Trace,
 };
 pub use sglang::{columns, is_health_check, synth};
-pub use training::{RoutedExperts, SamplingMask, WeightSpan};

@@ -5,6 +5,7 @@ use std::slice::ChunksExact;
 
 use crate::pickle::{Node, NodeId, Tree};
 
+use crate::facts::TopLogprobs;
 use crate::ids::Ids;
 use crate::pack::{self, CellSpans, INT, IdItems, LIST, MAP, NIL, OTHER, PackValue, STR, TYPES, Types};
 
@@ -181,6 +182,25 @@ impl<'a> RawValue<'a> {
             RawValue::Tree(tree, id) => tree.ids(id, out),
         }
     }
+}
+
+/// Appends the most probable tokens of a row, of which each token has a list of logprobs and a list of ids, or nil. `None`: the
+/// lists have another form.
+pub(crate) fn top_logprobs(values: RawValue<'_>, ids: RawValue<'_>, out: &mut TopLogprobs) -> Option<()> {
+    let (values, ids) = (values.list()?, ids.list()?);
+    if values.len() != ids.len() {
+        return None;
+    }
+    for (values, ids) in values.into_iter().zip(ids) {
+        if !values.is_nil() && !ids.is_nil() {
+            for (value, id) in values.list()?.into_iter().zip(ids.list()?) {
+                out.logprobs.push(value.float()? as f32);
+                out.ids.push(id.int()?);
+            }
+        }
+        out.end_place();
+    }
+    Some(())
 }
 
 /// The cells of a column, one per row.

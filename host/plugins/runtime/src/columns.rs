@@ -4,13 +4,40 @@
 //! column once for the rest of the host. `docs/src/plugins/add-a-column.md` lists what a new column needs.
 
 use crate::bindings::afterbay::plugin::types;
+use crate::token_columns::{RowFacts, TokenColumns};
 
 pub use types::{Batch as Columns, Columns as ColumnSet, FinishKind, Opened, RequestId, TokenId};
+
+/// A plain column as the contract has it: a list, or a list that is `none` without rows.
+trait PlainColumn<'a, T> {
+    fn of(values: &'a [T]) -> Self;
+    fn values(self) -> &'a [T];
+}
+
+impl<'a, T> PlainColumn<'a, T> for &'a [T] {
+    fn of(values: &'a [T]) -> Self {
+        values
+    }
+
+    fn values(self) -> &'a [T] {
+        self
+    }
+}
+
+impl<'a, T> PlainColumn<'a, T> for Option<&'a [T]> {
+    fn of(values: &'a [T]) -> Self {
+        Some(values).filter(|values| !values.is_empty())
+    }
+
+    fn values(self) -> &'a [T] {
+        self.unwrap_or_default()
+    }
+}
 
 /// Makes everything of this file that has one part for each column.
 ///
 /// A line has the column's flag, its name in the contract and, for a plain column, its field and the type of its values. A
-/// plain column has one value that can be copied for each row. The ids and the texts are not plain, so the code names them.
+/// plain column has one value that can be copied for each row. The others are not plain, so the code names them.
 macro_rules! columns {
     ($($flag:ident = $name:literal $(, $column:ident: $value:ty)?;)*) => {
         /// The columns that a plugin may ask for, with their names in the contract.
@@ -24,8 +51,11 @@ macro_rules! columns {
                     requests: &[],
                     output_ids: &[],
                     output_ends: &[],
-                    texts: &[],
-                    $($($column: &[],)?)*
+                    texts: None,
+                    logprobs: None,
+                    top_logprobs: None,
+                    weight_versions: None,
+                    $($($column: PlainColumn::of(&[]),)?)*
                 }
             }
         }
@@ -40,17 +70,27 @@ macro_rules! columns {
                     requests: self.requests,
                     output_ids: if ids { self.output_ids } else { &[] },
                     output_ends: if ids { self.output_ends } else { &[] },
-                    texts: if wanted.contains(ColumnSet::TEXTS) { self.texts } else { &[] },
-                    $($($column: if wanted.contains(ColumnSet::$flag) { self.$column } else { &[] },)?)*
+                    texts: self.texts.filter(|_| wanted.contains(ColumnSet::TEXTS)),
+                    logprobs: self.logprobs.filter(|_| wanted.contains(ColumnSet::LOGPROBS)),
+                    top_logprobs: self.top_logprobs.clone().filter(|_| wanted.contains(ColumnSet::TOP_LOGPROBS)),
+                    weight_versions: self.weight_versions.filter(|_| wanted.contains(ColumnSet::WEIGHT_VERSIONS)),
+                    $($($column: match wanted.contains(ColumnSet::$flag) {
+                        true => self.$column,
+                        false => PlainColumn::of(&[]),
+                    },)?)*
                 }
             }
 
             /// Whether each column has a value for each row or is empty.
             fn is_even(&self) -> bool {
                 let fits = |length: usize| length == 0 || length == self.rows();
+                let tokens = self.output_ids.len();
                 fits(self.output_ends.len())
-                    && fits(self.texts.len())
-                    $($(&& fits(self.$column.len()))?)*
+                    && fits(self.texts.values().len())
+                    && fits(self.weight_versions.values().len())
+                    && self.logprobs.is_none_or(|logprobs| logprobs.len() == tokens)
+                    && self.top_logprobs.as_ref().is_none_or(|top| top.ends.len() == tokens)
+                    $($(&& fits(self.$column.values().len()))?)*
                     && self.output_ends.last().map_or(0, |&end| end as usize) == self.output_ids.len()
                     && self.output_ends.is_sorted()
             }
@@ -72,7 +112,7 @@ macro_rules! columns {
             /// Copies the plain columns among `wanted`.
             fn copy(columns: &Columns<'_>, wanted: ColumnSet) -> Self {
                 let columns = columns.select(wanted);
-                PlainColumns { $($($column: columns.$column.to_vec(),)?)* }
+                PlainColumns { $($($column: columns.$column.values().to_vec(),)?)* }
             }
 
             fn push(&mut self, values: PlainValues) {
@@ -91,7 +131,7 @@ macro_rules! columns {
 
             /// A batch with these columns only.
             pub fn columns(&self) -> Columns<'_> {
-                Columns { $($($column: &self.$column,)?)* ..Columns::default() }
+                Columns { $($($column: PlainColumn::of(&self.$column),)?)* ..Columns::default() }
             }
         }
     };
@@ -103,6 +143,13 @@ columns! {
     FINISHED = "finished", finished: FinishKind;
     TEXTS = "texts";
     WAITING = "waiting", waiting: u32;
+    LOGPROBS = "logprobs";
+    TOP_LOGPROBS = "top-logprobs";
+    CACHED_TOKENS = "cached-tokens", cached_tokens: u64;
+    REASONING_TOKENS = "reasoning-tokens", reasoning_tokens: u64;
+    DRAFTED_TOKENS = "drafted-tokens", drafted_tokens: u64;
+    ACCEPTED_TOKENS = "accepted-tokens", accepted_tokens: u64;
+    WEIGHT_VERSIONS = "weight-versions";
 }
 
 #[expect(clippy::derivable_impls, reason = "bindgen makes the type")]
@@ -132,8 +179,14 @@ impl Columns<'_> {
     }
 }
 
+/// The columns that a plugin gets if it asks for these: those of tokens come with the tokens.
+pub(crate) fn with_tokens(asked: ColumnSet) -> ColumnSet {
+    let of_tokens = ColumnSet::LOGPROBS | ColumnSet::TOP_LOGPROBS;
+    if asked.intersects(of_tokens) { asked | ColumnSet::OUTPUT_IDS } else { asked }
+}
+
 /// The columns of some rows, copied for an instance that sees the rows later.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct OwnedColumns {
     time_ms: u64,
     requests: Vec<RequestId>,
@@ -141,6 +194,14 @@ pub struct OwnedColumns {
     output_ends: Vec<u32>,
     texts: Vec<Box<str>>,
     plain: PlainColumns,
+    facts: TokenColumns,
+}
+
+/// The strings of [`OwnedColumns`], for [`OwnedColumns::columns`].
+#[derive(Debug, Default)]
+pub struct Strings<'a> {
+    texts: Vec<&'a str>,
+    weight_versions: Vec<&'a str>,
 }
 
 impl OwnedColumns {
@@ -152,8 +213,9 @@ impl OwnedColumns {
             requests: selected.requests.to_vec(),
             output_ids: selected.output_ids.to_vec(),
             output_ends: selected.output_ends.to_vec(),
-            texts: selected.texts.iter().copied().map(Box::from).collect(),
+            texts: selected.texts.values().iter().copied().map(Box::from).collect(),
             plain: PlainColumns::copy(columns, wanted),
+            facts: TokenColumns::copy(&selected),
         }
     }
 
@@ -163,12 +225,20 @@ impl OwnedColumns {
     }
 
     /// Appends a row. A plugin sees texts only if all rows have one.
-    pub fn push(&mut self, request: RequestId, ids: &[TokenId], text: Option<&str>, values: PlainValues) {
+    pub fn push(
+        &mut self,
+        request: RequestId,
+        ids: &[TokenId],
+        text: Option<&str>,
+        values: PlainValues,
+        facts: &RowFacts,
+    ) {
         self.requests.push(request);
         self.output_ids.extend_from_slice(ids);
         self.output_ends.push(self.output_ids.len() as u32);
         self.texts.extend(text.map(Box::from));
         self.plain.push(values);
+        self.facts.push(ids.len(), facts);
     }
 
     /// The number of rows.
@@ -182,26 +252,30 @@ impl OwnedColumns {
         self.requests.len() * 32 + self.output_ids.len() * 8 + texts
     }
 
-    /// The texts, for [`OwnedColumns::columns`].
-    pub fn texts(&self) -> Vec<&str> {
-        self.texts.iter().map(|text| &**text).collect()
+    /// The strings, for [`OwnedColumns::columns`].
+    pub fn strings(&self) -> Strings<'_> {
+        let texts = self.texts.iter().map(|text| &**text).collect();
+        Strings { texts, weight_versions: self.facts.weight_versions() }
     }
 
-    /// The columns with these texts.
-    pub fn columns<'a>(&'a self, texts: &'a [&'a str]) -> Columns<'a> {
+    /// The columns with these strings, which are their own.
+    pub fn columns<'a>(&'a self, strings: &'a Strings<'a>) -> Columns<'a> {
         Columns {
             time_ms: self.time_ms,
             requests: &self.requests,
             output_ids: &self.output_ids,
             output_ends: &self.output_ends,
-            texts: if texts.len() == self.rows() { texts } else { &[] },
+            texts: Some(&strings.texts[..]).filter(|texts| texts.len() == self.rows()),
+            logprobs: self.facts.logprobs(),
+            top_logprobs: self.facts.top_logprobs(),
+            weight_versions: PlainColumn::of(&strings.weight_versions),
             ..self.plain.columns()
         }
     }
 
     /// Calls `see` with the columns.
     pub fn show<T>(&self, see: impl FnOnce(&Columns<'_>) -> T) -> T {
-        see(&self.columns(&self.texts()))
+        see(&self.columns(&self.strings()))
     }
 }
 
@@ -217,8 +291,19 @@ mod tests {
             output_ends: &[2, 3],
             completion_tokens: &[10, 20],
             finished: &[FinishKind::Running, FinishKind::Stop],
-            texts: &["a", "b"],
-            waiting: &[0, 2],
+            texts: Some(&["a", "b"]),
+            waiting: Some(&[0, 2]),
+            logprobs: Some(&[-0.1, -0.2, -0.3]),
+            top_logprobs: Some(types::TopLogprobs {
+                ids: &[5, 6],
+                logprobs: &[-1.0, -2.0],
+                ends: &[1, 1, 2],
+            }),
+            cached_tokens: Some(&[3, 4]),
+            reasoning_tokens: Some(&[5, 6]),
+            drafted_tokens: Some(&[7, 8]),
+            accepted_tokens: Some(&[9, 10]),
+            weight_versions: Some(&["v1", ""]),
         }
     }
 
@@ -246,7 +331,12 @@ mod tests {
 
     #[test]
     fn a_copy_has_the_columns_that_are_wanted() {
-        for wanted in [ColumnSet::all(), ColumnSet::OUTPUT_IDS, ColumnSet::TEXTS | ColumnSet::WAITING] {
+        for wanted in [
+            ColumnSet::all(),
+            ColumnSet::OUTPUT_IDS,
+            ColumnSet::TEXTS | ColumnSet::WAITING,
+            with_tokens(ColumnSet::TOP_LOGPROBS),
+        ] {
             OwnedColumns::copy(&columns(), wanted).show(|shown| assert_eq!(*shown, columns().select(wanted)));
         }
     }
@@ -255,9 +345,9 @@ mod tests {
     fn texts_are_shown_only_if_all_rows_have_one() {
         let values = PlainValues::default();
         let mut rows = OwnedColumns::default();
-        rows.push(1, &[5], Some("a"), values);
-        rows.show(|shown| assert_eq!((shown.texts, shown.output_ends), (&["a"][..], &[1][..])));
-        rows.push(2, &[], None, values);
-        rows.show(|shown| assert_eq!((shown.texts.len(), shown.output_ends), (0, &[1, 1][..])));
+        rows.push(1, &[5], Some("a"), values, &RowFacts::default());
+        rows.show(|shown| assert_eq!((shown.texts, shown.output_ends), (Some(&["a"][..]), &[1][..])));
+        rows.push(2, &[], None, values, &RowFacts::default());
+        rows.show(|shown| assert_eq!((shown.texts, shown.output_ends), (None, &[1, 1][..])));
     }
 }

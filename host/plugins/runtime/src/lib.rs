@@ -14,6 +14,7 @@ pub mod limits;
 // The contract.
 mod bindings;
 mod columns;
+mod token_columns;
 mod verdict;
 
 // One instance's limits and imports.
@@ -43,11 +44,12 @@ mod watch;
 mod watching;
 
 pub use bindings::afterbay::plugin::signals;
+pub use bindings::afterbay::plugin::types::TopLogprobs as TopColumns;
 pub use bindings::exports::afterbay::plugin::plugin::StateError;
 pub use cache::CacheError;
 pub use columns::{
     COLUMN_NAMES, ColumnSet, Columns, FinishKind, Opened, OwnedColumns, PlainColumns, PlainValues, RequestId,
-    TokenId,
+    Strings, TokenId,
 };
 pub use component::{CallSet, Component, Description};
 pub use digest::Digest;
@@ -63,6 +65,7 @@ pub use limits::Limits;
 pub use lines::GuestFrame;
 pub use load::{LoadError, read_component};
 pub use log::{Level, LogLine};
+pub use token_columns::{RowFacts, TokenColumns, TopLogprobs};
 pub use verdict::{
     Action, Answer, CallError, Ending, FinishReason, IdShape, Replacement, RequestAction, RequestVerdict,
     Response, Verdict,

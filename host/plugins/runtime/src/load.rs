@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::bindings::TransformPre;
 use crate::bindings::afterbay::plugin::types;
+use crate::columns::with_tokens;
 use crate::component::{CallSet, Component, Description, Inner};
 use crate::digest::Digest;
 use crate::environment;
@@ -245,6 +246,7 @@ fn check_description(said: types::Description) -> Result<Description, String> {
             serde_json::from_str(text).map_err(|error| format!("a settings schema not in JSON: {error}"))?,
         ),
     };
+    let columns = with_tokens(columns);
     Ok(Description { name, version, settings_schema, columns, wants, writes })
 }
 

@@ -261,9 +261,9 @@ impl Player {
             return Ok(Vec::new());
         }
         let columns = columns(time_ms, rows, &self.requests);
-        let texts = columns.texts();
+        let strings = columns.strings();
         let started = Instant::now();
-        let answer = self.plugin.process(&columns.columns(&texts));
+        let answer = self.plugin.process(&columns.columns(&strings));
         self.calls.add(rows.len(), started.elapsed());
         match answer {
             Ok(verdicts) => {
@@ -483,7 +483,8 @@ fn columns(time_ms: u64, rows: &[&Row], requests: &HashMap<String, Request>) -> 
         let request = requests.get(&row.rid);
         let values =
             PlainValues { waiting: request.map_or(0, |request| request.held.waiting()), ..row.values };
-        columns.push(request.map_or(0, |request| request.number), &row.ids, row.text.as_deref(), values);
+        let number = request.map_or(0, |request| request.number);
+        columns.push(number, &row.ids, row.text.as_deref(), values, &row.facts);
     }
     columns
 }

@@ -1,7 +1,7 @@
 //! Rows as a plugin sees them, and batches of them.
 
 use crate::updates::Updates;
-use afterbay_runtime::{PlainValues, TokenId};
+use afterbay_runtime::{PlainValues, RowFacts, TokenId};
 use anyhow::{bail, ensure};
 
 /// The rows of one scheduler step.
@@ -17,7 +17,7 @@ pub(crate) struct Batch {
 }
 
 /// A row as a plugin sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) rid: String,
     pub(crate) ids: Vec<TokenId>,
@@ -25,6 +25,7 @@ pub(crate) struct Row {
     pub(crate) text: Option<String>,
     /// The row's values in the plain columns. The player counts the held rows (`waiting`).
     pub(crate) values: PlainValues,
+    pub(crate) facts: RowFacts,
     pub(crate) prompt_tokens: u64,
     /// The front end that waits for the request. Empty if there is only one.
     pub(crate) front_end: String,

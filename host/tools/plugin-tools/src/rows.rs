@@ -8,8 +8,8 @@ use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StoredFra
 use afterbay_journal::stored_rid;
 use afterbay_journal_tools::{OpenSource, Source};
 use afterbay_journal_view::legs;
-use afterbay_runtime::{AskedRequest, PlainValues};
-use afterbay_stream::{asked_request, finish_kind};
+use afterbay_runtime::{AskedRequest, ColumnSet, PlainValues};
+use afterbay_stream::{asked_request, finish_kind, row_counts, row_facts};
 use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Layouts};
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, HashSet};
@@ -269,8 +269,9 @@ fn row(batch: &afterbay_wire::Batch, index: u32) -> Row {
         values: PlainValues {
             completion_tokens: batch.completion_tokens(index).unwrap_or(0),
             finished: finish_kind(batch.finish(index).kind()),
-            waiting: 0,
+            ..row_counts(batch, index)
         },
+        facts: row_facts(batch, index, ColumnSet::all()),
         prompt_tokens: batch.prompt_tokens(index).unwrap_or(0),
         front_end: batch.front_end(index).unwrap_or_default().to_owned(),
         sink: String::new(),

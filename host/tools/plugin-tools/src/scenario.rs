@@ -5,7 +5,9 @@ use crate::plugin_args::{UsageError, default_limits, parse_deadline, parse_memor
 use crate::row::{self, Batch, Row};
 use crate::updates::{Updates, WrittenSignals};
 use afterbay_runtime::signals::Snapshot;
-use afterbay_runtime::{AskedRequest, FinishKind, Limits, PlainValues, Store, TokenId};
+use afterbay_runtime::{
+    AskedRequest, FinishKind, Limits, PlainValues, RowFacts, Store, TokenId, TopLogprobs,
+};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -98,6 +100,21 @@ struct WrittenRow {
     text: Option<String>,
     finish: Option<WrittenFinish>,
     completion_tokens: Option<u64>,
+    #[serde(default)]
+    logprobs: Vec<f32>,
+    /// For each id, its candidates: ids and logprobs.
+    #[serde(default)]
+    top_logprobs: Vec<Vec<(TokenId, f32)>>,
+    #[serde(default)]
+    cached_tokens: u64,
+    #[serde(default)]
+    reasoning_tokens: u64,
+    #[serde(default)]
+    drafted_tokens: u64,
+    #[serde(default)]
+    accepted_tokens: u64,
+    #[serde(default)]
+    weight_version: String,
     #[serde(default)]
     prompt_tokens: u64,
     #[serde(default)]
@@ -272,6 +289,10 @@ fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
             Some(WrittenFinish::Abort) => FinishKind::Abort,
         },
         waiting: 0,
+        cached_tokens: written.cached_tokens,
+        reasoning_tokens: written.reasoning_tokens,
+        drafted_tokens: written.drafted_tokens,
+        accepted_tokens: written.accepted_tokens,
     };
     if written.finish.is_some() {
         tokens.remove(&written.rid);
@@ -281,9 +302,26 @@ fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
         ids: written.ids.clone(),
         text: written.text.clone(),
         values,
+        facts: written.facts(),
         prompt_tokens: written.prompt_tokens,
         front_end: written.front_end.clone(),
         sink: written.sink.clone(),
+    }
+}
+
+impl WrittenRow {
+    fn facts(&self) -> RowFacts {
+        let mut top_logprobs = TopLogprobs::default();
+        for place in &self.top_logprobs {
+            let (ids, logprobs): (Vec<_>, Vec<_>) = place.iter().copied().unzip();
+            let ends = vec![ids.len() as u32];
+            top_logprobs.append(&TopLogprobs { ids, logprobs, ends });
+        }
+        RowFacts {
+            logprobs: self.logprobs.clone(),
+            top_logprobs,
+            weight_version: self.weight_version.clone(),
+        }
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn ids(ids: &[TokenId], most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_runtime::{Ending, FinishReason, PlainValues, Replacement};
+    use afterbay_runtime::{Ending, FinishReason, PlainValues, Replacement, RowFacts};
 
     fn row(text: Option<&str>) -> Row {
         Row {
@@ -98,6 +98,7 @@ mod tests {
             sink: String::new(),
             text: text.map(str::to_owned),
             values: PlainValues::default(),
+            facts: RowFacts::default(),
             prompt_tokens: 0,
         }
     }

@@ -292,6 +292,15 @@ fn value(column: &str, row: &Row, seen: &PlayedRow) -> Value {
         "finished" => json!(row.values.finished.word()),
         "texts" => json!(row.text),
         "waiting" => json!(seen.waiting),
+        "logprobs" => json!(row.facts.logprobs),
+        "top-logprobs" => {
+            row.facts.top_logprobs.places().map(|place| json!(place.collect::<Vec<_>>())).collect()
+        }
+        "cached-tokens" => json!(row.values.cached_tokens),
+        "reasoning-tokens" => json!(row.values.reasoning_tokens),
+        "drafted-tokens" => json!(row.values.drafted_tokens),
+        "accepted-tokens" => json!(row.values.accepted_tokens),
+        "weight-versions" => json!(row.facts.weight_version),
         _ => Value::Null,
     }
 }
@@ -347,7 +356,7 @@ impl Block {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_runtime::PlainValues;
+    use afterbay_runtime::{PlainValues, RowFacts};
 
     #[test]
     fn every_column_of_the_contract_has_a_value() {
@@ -356,6 +365,7 @@ mod tests {
             ids: Vec::new(),
             text: Some(String::new()),
             values: PlainValues::default(),
+            facts: RowFacts::default(),
             prompt_tokens: 0,
             front_end: String::new(),
             sink: String::new(),

@@ -1,6 +1,8 @@
 //! Synthetic batches for a plugin, always the same, and the time that its calls take.
 
-use afterbay_runtime::{ColumnSet, Columns, Component, Opened, OwnedColumns, PlainValues, Plugin, TokenId};
+use afterbay_runtime::{
+    ColumnSet, Columns, Component, Opened, OwnedColumns, PlainValues, Plugin, RowFacts, Strings, TokenId,
+};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
@@ -43,7 +45,7 @@ impl SyntheticLoad {
             let mut columns = OwnedColumns::default();
             for request in &self.requests {
                 let ids: Vec<TokenId> = (0..self.ids_a_row).map(|_| id()).collect();
-                columns.push(*request, &ids, Some(&text), values);
+                columns.push(*request, &ids, Some(&text), values, &RowFacts::default());
             }
             columns
         };
@@ -58,10 +60,10 @@ impl SyntheticLoad {
         show: impl FnOnce(&[Columns<'_>]) -> R,
     ) -> R {
         let steps = self.steps(batches);
-        let texts: Vec<Vec<&str>> = steps.iter().map(OwnedColumns::texts).collect();
-        let steps = steps.iter().zip(&texts);
+        let strings: Vec<Strings<'_>> = steps.iter().map(OwnedColumns::strings).collect();
+        let steps = steps.iter().zip(&strings);
         let columns: Vec<Columns<'_>> =
-            steps.map(|(step, texts)| step.columns(texts).select(wants)).collect();
+            steps.map(|(step, strings)| step.columns(strings).select(wants)).collect();
         show(&columns)
     }
 

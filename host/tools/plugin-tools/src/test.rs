@@ -43,7 +43,7 @@ const SHOWN_MAX: usize = 20;
     [[batch]]\n  \
     attributes = { a = { tenant = \"red\" } }  # from now on; also signals = { sinks = […], … }\n  \
     rows  = [{ rid = \"a\", ids = [7, 8], expect = \"swallowed\" }]\n\n\
-    A row may also have prompt_tokens, completion_tokens (else they are counted), front_end and sink. If any row of the file has `expect`, a row without it is expected to go on as it came."
+    A row may also have prompt_tokens, completion_tokens (else they are counted), front_end, sink, and what an engine says of its tokens: logprobs, top_logprobs, cached_tokens, reasoning_tokens, drafted_tokens, accepted_tokens and weight_version. If any row of the file has `expect`, a row without it is expected to go on as it came."
 )]
 pub(crate) struct Args {
     /// Scenarios, directories of scenarios (*.toml), or projects, whose scenarios are in `scenarios`

@@ -63,14 +63,21 @@ pub mod afterbay {
             }
             wit_bindgen::rt::bitflags::bitflags! {
                 #[doc =
-                " The columns of a batch that a plugin may ask for. `requests` is always present."]
-                #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Clone, Copy)] pub
-                struct Columns : u8 { #[doc = " `output-ids` and `output-ends`."] const
-                OUTPUT_IDS = 1 << 0; #[doc = " `completion-tokens`."] const
-                COMPLETION_TOKENS = 1 << 1; #[doc = " `finished`."] const FINISHED = 1 <<
-                2; #[doc =
+                " The columns of a batch that a plugin may ask for. `requests` is always present. A column that no plugin"]
+                #[doc = " asks for costs nothing."] #[derive(PartialEq, Eq, PartialOrd,
+                Ord, Hash, Debug, Clone, Copy)] pub struct Columns : u16 { #[doc =
+                " `output-ids` and `output-ends`."] const OUTPUT_IDS = 1 << 0; #[doc =
+                " `completion-tokens`."] const COMPLETION_TOKENS = 1 << 1; #[doc =
+                " `finished`."] const FINISHED = 1 << 2; #[doc =
                 " `texts`. Empty unless the stream is after the detokenizer, where rows have text."]
-                const TEXTS = 1 << 3; #[doc = " `waiting`."] const WAITING = 1 << 4; }
+                const TEXTS = 1 << 3; #[doc = " `waiting`."] const WAITING = 1 << 4;
+                #[doc = " `logprobs`. The host adds `output-ids`."] const LOGPROBS = 1 <<
+                5; #[doc = " `top-logprobs`. The host adds `output-ids`."] const
+                TOP_LOGPROBS = 1 << 6; #[doc = " `cached-tokens`."] const CACHED_TOKENS =
+                1 << 7; #[doc = " `reasoning-tokens`."] const REASONING_TOKENS = 1 << 8;
+                #[doc = " `drafted-tokens`."] const DRAFTED_TOKENS = 1 << 9; #[doc =
+                " `accepted-tokens`."] const ACCEPTED_TOKENS = 1 << 10; #[doc =
+                " `weight-versions`."] const WEIGHT_VERSIONS = 1 << 11; }
             }
             wit_bindgen::rt::bitflags::bitflags! {
                 #[doc = " The calls that a plugin may ask for."] #[derive(PartialEq, Eq,
@@ -90,7 +97,7 @@ pub mod afterbay {
                 pub version: _rt::String,
                 /// A JSON Schema of the plugin's settings, or an empty string if it has none.
                 pub settings_schema: _rt::String,
-                /// The columns that the plugin reads. The host leaves the lists of all other columns empty.
+                /// The columns that the plugin reads. The host leaves all other columns empty, or `none`.
                 pub columns: Columns,
                 /// The calls that the plugin wants in addition to `open`, `process` and `close`. The host makes no other
                 /// calls.
@@ -201,6 +208,29 @@ pub mod afterbay {
                     }
                 }
             }
+            /// The most probable tokens in the places of some tokens.
+            #[derive(Clone, PartialEq)]
+            pub struct TopLogprobs {
+                /// The ids of all places, one place after another, as the engine orders them.
+                pub ids: _rt::Vec<TokenId>,
+                /// The natural logarithm of the probability of each of `ids`.
+                pub logprobs: _rt::Vec<f32>,
+                /// The end of each place in `ids`: token `t` of `output-ids` has `ids[ends[t-1] .. ends[t]]`, and token 0
+                /// starts at 0. A place without candidates is empty.
+                pub ends: _rt::Vec<u32>,
+            }
+            impl ::core::fmt::Debug for TopLogprobs {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("TopLogprobs")
+                        .field("ids", &self.ids)
+                        .field("logprobs", &self.logprobs)
+                        .field("ends", &self.ends)
+                        .finish()
+                }
+            }
             /// The rows of one scheduler step, as columns. Entry `i` of each column belongs to row `i`.
             ///
             /// A batch has at most one row for each request.
@@ -221,12 +251,32 @@ pub mod afterbay {
                 pub completion_tokens: _rt::Vec<u64>,
                 /// The reason why the scheduler ended the request with this row, or `running`.
                 pub finished: _rt::Vec<FinishKind>,
-                /// The new text of each row.
-                pub texts: _rt::Vec<_rt::String>,
+                /// The new text of each row; `none` before the detokenizer.
+                pub texts: ::core::option::Option<_rt::Vec<_rt::String>>,
                 /// The number of earlier rows of the request that are held because this plugin asked for it. If the
                 /// number is lower than the plugin expects, the other rows were released unchanged: their hold timed out,
                 /// or the stream had no room for them.
-                pub waiting: _rt::Vec<u32>,
+                pub waiting: ::core::option::Option<_rt::Vec<u32>>,
+                /// The natural logarithm of the probability of each token of `output-ids`. NaN for each token of a row for
+                /// which the engine sent none: the client did not ask for them, or a plugin before replaced the row's
+                /// tokens. `none` if no row has any.
+                pub logprobs: ::core::option::Option<_rt::Vec<f32>>,
+                /// The most probable tokens in the place of each token of `output-ids`. `none` if no row has any.
+                pub top_logprobs: ::core::option::Option<TopLogprobs>,
+                /// The number of tokens of the request's prompt that the engine took from its cache. 0 if the row does not
+                /// say: some engines say it in the first row of a request only.
+                pub cached_tokens: ::core::option::Option<_rt::Vec<u64>>,
+                /// The number of tokens of the request so far that the engine counts as reasoning. 0 if the engine does
+                /// not count them.
+                pub reasoning_tokens: ::core::option::Option<_rt::Vec<u64>>,
+                /// The number of tokens that a draft model proposed for the request so far. 0 if the row does not say:
+                /// some engines say it in the last row of a request only, others never.
+                pub drafted_tokens: ::core::option::Option<_rt::Vec<u64>>,
+                /// The number of proposed tokens that the model accepted so far. 0 as for `drafted-tokens`.
+                pub accepted_tokens: ::core::option::Option<_rt::Vec<u64>>,
+                /// The version of the weights that made each row's last token; an empty string if the row does not say:
+                /// some engines say it in the last row of a request only. `none` if no row says it.
+                pub weight_versions: ::core::option::Option<_rt::Vec<_rt::String>>,
             }
             impl ::core::fmt::Debug for Batch {
                 fn fmt(
@@ -242,6 +292,13 @@ pub mod afterbay {
                         .field("finished", &self.finished)
                         .field("texts", &self.texts)
                         .field("waiting", &self.waiting)
+                        .field("logprobs", &self.logprobs)
+                        .field("top-logprobs", &self.top_logprobs)
+                        .field("cached-tokens", &self.cached_tokens)
+                        .field("reasoning-tokens", &self.reasoning_tokens)
+                        .field("drafted-tokens", &self.drafted_tokens)
+                        .field("accepted-tokens", &self.accepted_tokens)
+                        .field("weight-versions", &self.weight_versions)
                         .finish()
                 }
             }
@@ -2422,13 +2479,13 @@ pub mod exports {
                         let flags6 = columns2;
                         *ptr1
                             .add(6 * ::core::mem::size_of::<*const u8>())
-                            .cast::<u8>() = ((flags6.bits() >> 0) as i32) as u8;
+                            .cast::<u16>() = ((flags6.bits() >> 0) as i32) as u16;
                         let flags7 = wants2;
                         *ptr1
-                            .add(1 + 6 * ::core::mem::size_of::<*const u8>())
+                            .add(2 + 6 * ::core::mem::size_of::<*const u8>())
                             .cast::<u8>() = ((flags7.bits() >> 0) as i32) as u8;
                         *ptr1
-                            .add(2 + 6 * ::core::mem::size_of::<*const u8>())
+                            .add(3 + 6 * ::core::mem::size_of::<*const u8>())
                             .cast::<u8>() = (writes2.clone() as i32) as u8;
                         ptr1
                     }
@@ -2672,153 +2729,428 @@ pub mod exports {
                 }
                 #[doc(hidden)]
                 #[allow(non_snake_case, unused_unsafe)]
-                pub unsafe fn _export_process_cabi<T_: Guest>(
-                    arg0: i64,
-                    arg1: *mut u8,
-                    arg2: usize,
-                    arg3: *mut u8,
-                    arg4: usize,
-                    arg5: *mut u8,
-                    arg6: usize,
-                    arg7: *mut u8,
-                    arg8: usize,
-                    arg9: *mut u8,
-                    arg10: usize,
-                    arg11: *mut u8,
-                    arg12: usize,
-                    arg13: *mut u8,
-                    arg14: usize,
-                ) -> *mut u8 {
+                pub unsafe fn _export_process_cabi<T_: Guest>(arg0: *mut u8) -> *mut u8 {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
-                        let result11 = {
-                            let len0 = arg2;
-                            let len1 = arg4;
-                            let len2 = arg6;
-                            let len3 = arg8;
-                            let base5 = arg9;
-                            let len5 = arg10;
-                            let mut result5 = _rt::Vec::with_capacity(len5);
-                            for i in 0..len5 {
-                                let base = base5.add(i * 1);
-                                let e5 = {
-                                    let l4 = i32::from(*base.add(0).cast::<u8>());
+                        let result65 = {
+                            let l0 = *arg0.add(0).cast::<i64>();
+                            let l1 = *arg0.add(8).cast::<*mut u8>();
+                            let l2 = *arg0
+                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len3 = l2;
+                            let l4 = *arg0
+                                .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l5 = *arg0
+                                .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len6 = l5;
+                            let l7 = *arg0
+                                .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l8 = *arg0
+                                .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len9 = l8;
+                            let l10 = *arg0
+                                .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l11 = *arg0
+                                .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len12 = l11;
+                            let l13 = *arg0
+                                .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l14 = *arg0
+                                .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let base16 = l13;
+                            let len16 = l14;
+                            let mut result16 = _rt::Vec::with_capacity(len16);
+                            for i in 0..len16 {
+                                let base = base16.add(i * 1);
+                                let e16 = {
+                                    let l15 = i32::from(*base.add(0).cast::<u8>());
                                     super::super::super::super::afterbay::plugin::types::FinishKind::_lift(
-                                        l4 as u8,
+                                        l15 as u8,
                                     )
                                 };
-                                result5.push(e5);
+                                result16.push(e16);
                             }
-                            _rt::cabi_dealloc(base5, len5 * 1, 1);
-                            let base9 = arg11;
-                            let len9 = arg12;
-                            let mut result9 = _rt::Vec::with_capacity(len9);
-                            for i in 0..len9 {
-                                let base = base9
-                                    .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                                let e9 = {
-                                    let l6 = *base.add(0).cast::<*mut u8>();
-                                    let l7 = *base
-                                        .add(::core::mem::size_of::<*const u8>())
-                                        .cast::<usize>();
-                                    let len8 = l7;
-                                    let bytes8 = _rt::Vec::from_raw_parts(
-                                        l6.cast(),
-                                        len8,
-                                        len8,
-                                    );
-                                    _rt::string_lift(bytes8)
-                                };
-                                result9.push(e9);
-                            }
-                            _rt::cabi_dealloc(
-                                base9,
-                                len9 * (2 * ::core::mem::size_of::<*const u8>()),
-                                ::core::mem::size_of::<*const u8>(),
+                            _rt::cabi_dealloc(base16, len16 * 1, 1);
+                            let l17 = i32::from(
+                                *arg0
+                                    .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
                             );
-                            let len10 = arg14;
+                            let l24 = i32::from(
+                                *arg0
+                                    .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l28 = i32::from(
+                                *arg0
+                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l32 = i32::from(
+                                *arg0
+                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l42 = i32::from(
+                                *arg0
+                                    .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l46 = i32::from(
+                                *arg0
+                                    .add(8 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l50 = i32::from(
+                                *arg0
+                                    .add(8 + 32 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l54 = i32::from(
+                                *arg0
+                                    .add(8 + 35 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
+                            let l58 = i32::from(
+                                *arg0
+                                    .add(8 + 38 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>(),
+                            );
                             T_::process(super::super::super::super::afterbay::plugin::types::Batch {
-                                time_ms: arg0 as u64,
+                                time_ms: l0 as u64,
                                 requests: <_ as From<
                                     _rt::Vec<_>,
-                                >>::from(_rt::Vec::from_raw_parts(arg1.cast(), len0, len0)),
+                                >>::from(_rt::Vec::from_raw_parts(l1.cast(), len3, len3)),
                                 output_ids: <_ as From<
                                     _rt::Vec<_>,
-                                >>::from(_rt::Vec::from_raw_parts(arg3.cast(), len1, len1)),
+                                >>::from(_rt::Vec::from_raw_parts(l4.cast(), len6, len6)),
                                 output_ends: <_ as From<
                                     _rt::Vec<_>,
-                                >>::from(_rt::Vec::from_raw_parts(arg5.cast(), len2, len2)),
+                                >>::from(_rt::Vec::from_raw_parts(l7.cast(), len9, len9)),
                                 completion_tokens: <_ as From<
                                     _rt::Vec<_>,
-                                >>::from(_rt::Vec::from_raw_parts(arg7.cast(), len3, len3)),
-                                finished: result5,
-                                texts: result9,
-                                waiting: <_ as From<
-                                    _rt::Vec<_>,
                                 >>::from(
-                                    _rt::Vec::from_raw_parts(arg13.cast(), len10, len10),
+                                    _rt::Vec::from_raw_parts(l10.cast(), len12, len12),
                                 ),
+                                finished: result16,
+                                texts: match l17 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l18 = *arg0
+                                                .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l19 = *arg0
+                                                .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let base23 = l18;
+                                            let len23 = l19;
+                                            let mut result23 = _rt::Vec::with_capacity(len23);
+                                            for i in 0..len23 {
+                                                let base = base23
+                                                    .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                                let e23 = {
+                                                    let l20 = *base.add(0).cast::<*mut u8>();
+                                                    let l21 = *base
+                                                        .add(::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len22 = l21;
+                                                    let bytes22 = _rt::Vec::from_raw_parts(
+                                                        l20.cast(),
+                                                        len22,
+                                                        len22,
+                                                    );
+                                                    _rt::string_lift(bytes22)
+                                                };
+                                                result23.push(e23);
+                                            }
+                                            _rt::cabi_dealloc(
+                                                base23,
+                                                len23 * (2 * ::core::mem::size_of::<*const u8>()),
+                                                ::core::mem::size_of::<*const u8>(),
+                                            );
+                                            result23
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
+                                waiting: match l24 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l25 = *arg0
+                                                .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l26 = *arg0
+                                                .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len27 = l26;
+                                            <_ as From<
+                                                _rt::Vec<_>,
+                                            >>::from(_rt::Vec::from_raw_parts(l25.cast(), len27, len27))
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
+                                logprobs: match l28 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l29 = *arg0
+                                                .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l30 = *arg0
+                                                .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len31 = l30;
+                                            <_ as From<
+                                                _rt::Vec<_>,
+                                            >>::from(_rt::Vec::from_raw_parts(l29.cast(), len31, len31))
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
+                                top_logprobs: match l32 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l33 = *arg0
+                                                .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l34 = *arg0
+                                                .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len35 = l34;
+                                            let l36 = *arg0
+                                                .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l37 = *arg0
+                                                .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len38 = l37;
+                                            let l39 = *arg0
+                                                .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l40 = *arg0
+                                                .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len41 = l40;
+                                            super::super::super::super::afterbay::plugin::types::TopLogprobs {
+                                                ids: <_ as From<
+                                                    _rt::Vec<_>,
+                                                >>::from(
+                                                    _rt::Vec::from_raw_parts(l33.cast(), len35, len35),
+                                                ),
+                                                logprobs: <_ as From<
+                                                    _rt::Vec<_>,
+                                                >>::from(
+                                                    _rt::Vec::from_raw_parts(l36.cast(), len38, len38),
+                                                ),
+                                                ends: <_ as From<
+                                                    _rt::Vec<_>,
+                                                >>::from(_rt::Vec::from_raw_parts(l39.cast(), len41, len41)),
+                                            }
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
+                                cached_tokens: match l42 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l43 = *arg0
+                                                .add(8 + 27 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l44 = *arg0
+                                                .add(8 + 28 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len45 = l44;
+                                            <_ as From<
+                                                _rt::Vec<_>,
+                                            >>::from(_rt::Vec::from_raw_parts(l43.cast(), len45, len45))
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
+                                reasoning_tokens: match l46 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l47 = *arg0
+                                                .add(8 + 30 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l48 = *arg0
+                                                .add(8 + 31 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len49 = l48;
+                                            <_ as From<
+                                                _rt::Vec<_>,
+                                            >>::from(_rt::Vec::from_raw_parts(l47.cast(), len49, len49))
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
+                                drafted_tokens: match l50 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l51 = *arg0
+                                                .add(8 + 33 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l52 = *arg0
+                                                .add(8 + 34 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len53 = l52;
+                                            <_ as From<
+                                                _rt::Vec<_>,
+                                            >>::from(_rt::Vec::from_raw_parts(l51.cast(), len53, len53))
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
+                                accepted_tokens: match l54 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l55 = *arg0
+                                                .add(8 + 36 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l56 = *arg0
+                                                .add(8 + 37 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len57 = l56;
+                                            <_ as From<
+                                                _rt::Vec<_>,
+                                            >>::from(_rt::Vec::from_raw_parts(l55.cast(), len57, len57))
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
+                                weight_versions: match l58 {
+                                    0 => None,
+                                    1 => {
+                                        let e = {
+                                            let l59 = *arg0
+                                                .add(8 + 39 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l60 = *arg0
+                                                .add(8 + 40 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let base64 = l59;
+                                            let len64 = l60;
+                                            let mut result64 = _rt::Vec::with_capacity(len64);
+                                            for i in 0..len64 {
+                                                let base = base64
+                                                    .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                                let e64 = {
+                                                    let l61 = *base.add(0).cast::<*mut u8>();
+                                                    let l62 = *base
+                                                        .add(::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len63 = l62;
+                                                    let bytes63 = _rt::Vec::from_raw_parts(
+                                                        l61.cast(),
+                                                        len63,
+                                                        len63,
+                                                    );
+                                                    _rt::string_lift(bytes63)
+                                                };
+                                                result64.push(e64);
+                                            }
+                                            _rt::cabi_dealloc(
+                                                base64,
+                                                len64 * (2 * ::core::mem::size_of::<*const u8>()),
+                                                ::core::mem::size_of::<*const u8>(),
+                                            );
+                                            result64
+                                        };
+                                        Some(e)
+                                    }
+                                    _ => _rt::invalid_enum_discriminant(),
+                                },
                             })
                         };
-                        let ptr12 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        let vec31 = result11;
-                        let len31 = vec31.len();
-                        let layout31 = _rt::alloc::Layout::from_size_align(
-                                vec31.len() * (11 * ::core::mem::size_of::<*const u8>()),
+                        _rt::cabi_dealloc(
+                            arg0,
+                            16 + 40 * ::core::mem::size_of::<*const u8>(),
+                            8,
+                        );
+                        let ptr66 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        let vec85 = result65;
+                        let len85 = vec85.len();
+                        let layout85 = _rt::alloc::Layout::from_size_align(
+                                vec85.len() * (11 * ::core::mem::size_of::<*const u8>()),
                                 ::core::mem::size_of::<*const u8>(),
                             )
                             .unwrap();
-                        let (result31, _cleanup31) = wit_bindgen::rt::Cleanup::new(
-                            layout31,
+                        let (result85, _cleanup85) = wit_bindgen::rt::Cleanup::new(
+                            layout85,
                         );
-                        if let Some(cleanup) = _cleanup31 {
+                        if let Some(cleanup) = _cleanup85 {
                             cleanup.forget();
                         }
-                        for (i, e) in vec31.into_iter().enumerate() {
-                            let base = result31
+                        for (i, e) in vec85.into_iter().enumerate() {
+                            let base = result85
                                 .add(i * (11 * ::core::mem::size_of::<*const u8>()));
                             {
                                 let super::super::super::super::afterbay::plugin::types::Verdict {
-                                    row: row13,
-                                    action: action13,
+                                    row: row67,
+                                    action: action67,
                                 } = e;
-                                *base.add(0).cast::<i32>() = _rt::as_i32(row13);
-                                use super::super::super::super::afterbay::plugin::types::Action as V30;
-                                match action13 {
-                                    V30::Replace(e) => {
+                                *base.add(0).cast::<i32>() = _rt::as_i32(row67);
+                                use super::super::super::super::afterbay::plugin::types::Action as V84;
+                                match action67 {
+                                    V84::Replace(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
                                         let super::super::super::super::afterbay::plugin::types::Replacement {
-                                            ids: ids14,
-                                            text: text14,
+                                            ids: ids68,
+                                            text: text68,
                                         } = e;
-                                        let vec15 = <_ as Into<_rt::Vec<_>>>::into(ids14)
+                                        let vec69 = <_ as Into<_rt::Vec<_>>>::into(ids68)
                                             .into_boxed_slice();
-                                        let ptr15 = vec15.as_ptr().cast::<u8>();
-                                        let len15 = vec15.len();
-                                        ::core::mem::forget(vec15);
+                                        let ptr69 = vec69.as_ptr().cast::<u8>();
+                                        let len69 = vec69.len();
+                                        ::core::mem::forget(vec69);
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len15;
+                                            .cast::<usize>() = len69;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr15.cast_mut();
-                                        match text14 {
+                                            .cast::<*mut u8>() = ptr69.cast_mut();
+                                        match text68 {
                                             Some(e) => {
                                                 *base
                                                     .add(4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec16 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr16 = vec16.as_ptr().cast::<u8>();
-                                                let len16 = vec16.len();
-                                                ::core::mem::forget(vec16);
+                                                let vec70 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr70 = vec70.as_ptr().cast::<u8>();
+                                                let len70 = vec70.len();
+                                                ::core::mem::forget(vec70);
                                                 *base
                                                     .add(6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len16;
+                                                    .cast::<usize>() = len70;
                                                 *base
                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr16.cast_mut();
+                                                    .cast::<*mut u8>() = ptr70.cast_mut();
                                             }
                                             None => {
                                                 *base
@@ -2827,102 +3159,102 @@ pub mod exports {
                                             }
                                         };
                                     }
-                                    V30::Drop(e) => {
+                                    V84::Drop(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
-                                        let vec17 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr17 = vec17.as_ptr().cast::<u8>();
-                                        let len17 = vec17.len();
-                                        ::core::mem::forget(vec17);
+                                        let vec71 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr71 = vec71.as_ptr().cast::<u8>();
+                                        let len71 = vec71.len();
+                                        ::core::mem::forget(vec71);
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len17;
+                                            .cast::<usize>() = len71;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr17.cast_mut();
+                                            .cast::<*mut u8>() = ptr71.cast_mut();
                                     }
-                                    V30::Finish(e) => {
+                                    V84::Finish(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (2i32) as u8;
                                         let super::super::super::super::afterbay::plugin::types::Ending {
-                                            reason: reason18,
-                                            replacement: replacement18,
+                                            reason: reason72,
+                                            replacement: replacement72,
                                         } = e;
-                                        use super::super::super::super::afterbay::plugin::types::FinishReason as V21;
-                                        match reason18 {
-                                            V21::Stop(e) => {
+                                        use super::super::super::super::afterbay::plugin::types::FinishReason as V75;
+                                        match reason72 {
+                                            V75::Stop(e) => {
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
-                                                let vec19 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr19 = vec19.as_ptr().cast::<u8>();
-                                                let len19 = vec19.len();
-                                                ::core::mem::forget(vec19);
+                                                let vec73 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr73 = vec73.as_ptr().cast::<u8>();
+                                                let len73 = vec73.len();
+                                                ::core::mem::forget(vec73);
                                                 *base
                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len19;
+                                                    .cast::<usize>() = len73;
                                                 *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr19.cast_mut();
+                                                    .cast::<*mut u8>() = ptr73.cast_mut();
                                             }
-                                            V21::Length => {
+                                            V75::Length => {
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                             }
-                                            V21::Abort(e) => {
+                                            V75::Abort(e) => {
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (2i32) as u8;
-                                                let vec20 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr20 = vec20.as_ptr().cast::<u8>();
-                                                let len20 = vec20.len();
-                                                ::core::mem::forget(vec20);
+                                                let vec74 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr74 = vec74.as_ptr().cast::<u8>();
+                                                let len74 = vec74.len();
+                                                ::core::mem::forget(vec74);
                                                 *base
                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len20;
+                                                    .cast::<usize>() = len74;
                                                 *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr20.cast_mut();
+                                                    .cast::<*mut u8>() = ptr74.cast_mut();
                                             }
                                         }
-                                        match replacement18 {
+                                        match replacement72 {
                                             Some(e) => {
                                                 *base
                                                     .add(5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::afterbay::plugin::types::Replacement {
-                                                    ids: ids22,
-                                                    text: text22,
+                                                    ids: ids76,
+                                                    text: text76,
                                                 } = e;
-                                                let vec23 = <_ as Into<_rt::Vec<_>>>::into(ids22)
+                                                let vec77 = <_ as Into<_rt::Vec<_>>>::into(ids76)
                                                     .into_boxed_slice();
-                                                let ptr23 = vec23.as_ptr().cast::<u8>();
-                                                let len23 = vec23.len();
-                                                ::core::mem::forget(vec23);
+                                                let ptr77 = vec77.as_ptr().cast::<u8>();
+                                                let len77 = vec77.len();
+                                                ::core::mem::forget(vec77);
                                                 *base
                                                     .add(7 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len23;
+                                                    .cast::<usize>() = len77;
                                                 *base
                                                     .add(6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr23.cast_mut();
-                                                match text22 {
+                                                    .cast::<*mut u8>() = ptr77.cast_mut();
+                                                match text76 {
                                                     Some(e) => {
                                                         *base
                                                             .add(8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec24 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr24 = vec24.as_ptr().cast::<u8>();
-                                                        let len24 = vec24.len();
-                                                        ::core::mem::forget(vec24);
+                                                        let vec78 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr78 = vec78.as_ptr().cast::<u8>();
+                                                        let len78 = vec78.len();
+                                                        ::core::mem::forget(vec78);
                                                         *base
                                                             .add(10 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len24;
+                                                            .cast::<usize>() = len78;
                                                         *base
                                                             .add(9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr24.cast_mut();
+                                                            .cast::<*mut u8>() = ptr78.cast_mut();
                                                     }
                                                     None => {
                                                         *base
@@ -2938,42 +3270,42 @@ pub mod exports {
                                             }
                                         };
                                     }
-                                    V30::Annotate(e) => {
+                                    V84::Annotate(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (3i32) as u8;
-                                        let vec25 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr25 = vec25.as_ptr().cast::<u8>();
-                                        let len25 = vec25.len();
-                                        ::core::mem::forget(vec25);
+                                        let vec79 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr79 = vec79.as_ptr().cast::<u8>();
+                                        let len79 = vec79.len();
+                                        ::core::mem::forget(vec79);
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len25;
+                                            .cast::<usize>() = len79;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr25.cast_mut();
+                                            .cast::<*mut u8>() = ptr79.cast_mut();
                                     }
-                                    V30::Route(e) => {
+                                    V84::Route(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (4i32) as u8;
-                                        let vec26 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr26 = vec26.as_ptr().cast::<u8>();
-                                        let len26 = vec26.len();
-                                        ::core::mem::forget(vec26);
+                                        let vec80 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr80 = vec80.as_ptr().cast::<u8>();
+                                        let len80 = vec80.len();
+                                        ::core::mem::forget(vec80);
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len26;
+                                            .cast::<usize>() = len80;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr26.cast_mut();
+                                            .cast::<*mut u8>() = ptr80.cast_mut();
                                     }
-                                    V30::SkipText => {
+                                    V84::SkipText => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (5i32) as u8;
                                     }
-                                    V30::Hold(e) => {
+                                    V84::Hold(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (6i32) as u8;
@@ -2981,45 +3313,45 @@ pub mod exports {
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i32>() = _rt::as_i32(e);
                                     }
-                                    V30::Release => {
+                                    V84::Release => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (7i32) as u8;
                                     }
-                                    V30::ReleaseAs(e) => {
+                                    V84::ReleaseAs(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (8i32) as u8;
                                         let super::super::super::super::afterbay::plugin::types::Replacement {
-                                            ids: ids27,
-                                            text: text27,
+                                            ids: ids81,
+                                            text: text81,
                                         } = e;
-                                        let vec28 = <_ as Into<_rt::Vec<_>>>::into(ids27)
+                                        let vec82 = <_ as Into<_rt::Vec<_>>>::into(ids81)
                                             .into_boxed_slice();
-                                        let ptr28 = vec28.as_ptr().cast::<u8>();
-                                        let len28 = vec28.len();
-                                        ::core::mem::forget(vec28);
+                                        let ptr82 = vec82.as_ptr().cast::<u8>();
+                                        let len82 = vec82.len();
+                                        ::core::mem::forget(vec82);
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len28;
+                                            .cast::<usize>() = len82;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr28.cast_mut();
-                                        match text27 {
+                                            .cast::<*mut u8>() = ptr82.cast_mut();
+                                        match text81 {
                                             Some(e) => {
                                                 *base
                                                     .add(4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec29 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr29 = vec29.as_ptr().cast::<u8>();
-                                                let len29 = vec29.len();
-                                                ::core::mem::forget(vec29);
+                                                let vec83 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr83 = vec83.as_ptr().cast::<u8>();
+                                                let len83 = vec83.len();
+                                                ::core::mem::forget(vec83);
                                                 *base
                                                     .add(6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len29;
+                                                    .cast::<usize>() = len83;
                                                 *base
                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr29.cast_mut();
+                                                    .cast::<*mut u8>() = ptr83.cast_mut();
                                             }
                                             None => {
                                                 *base
@@ -3028,7 +3360,7 @@ pub mod exports {
                                             }
                                         };
                                     }
-                                    V30::ReleaseAndHold(e) => {
+                                    V84::ReleaseAndHold(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (9i32) as u8;
@@ -3039,11 +3371,11 @@ pub mod exports {
                                 }
                             }
                         }
-                        *ptr12
+                        *ptr66
                             .add(::core::mem::size_of::<*const u8>())
-                            .cast::<usize>() = len31;
-                        *ptr12.add(0).cast::<*mut u8>() = result31;
-                        ptr12
+                            .cast::<usize>() = len85;
+                        *ptr66.add(0).cast::<*mut u8>() = result85;
+                        ptr66
                     }
                 }
                 #[doc(hidden)]
@@ -3730,13 +4062,9 @@ pub mod exports {
                         $($path_to_types)*:: _export_changed_cabi::<$ty > (arg0, arg1) }
                         } #[unsafe (export_name =
                         "afterbay:plugin/plugin@0.2.0#process")] unsafe extern "C" fn
-                        export_process(arg0 : i64, arg1 : * mut u8, arg2 : usize, arg3 :
-                        * mut u8, arg4 : usize, arg5 : * mut u8, arg6 : usize, arg7 : *
-                        mut u8, arg8 : usize, arg9 : * mut u8, arg10 : usize, arg11 : *
-                        mut u8, arg12 : usize, arg13 : * mut u8, arg14 : usize,) -> * mut
-                        u8 { unsafe { $($path_to_types)*:: _export_process_cabi::<$ty >
-                        (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9,
-                        arg10, arg11, arg12, arg13, arg14) } } #[unsafe (export_name =
+                        export_process(arg0 : * mut u8,) -> * mut u8 { unsafe {
+                        $($path_to_types)*:: _export_process_cabi::<$ty > (arg0) } }
+                        #[unsafe (export_name =
                         "cabi_post_afterbay:plugin/plugin@0.2.0#process")] unsafe extern
                         "C" fn _post_return_process(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_process::<$ty > (arg0) } }
@@ -3963,86 +4291,91 @@ macro_rules! __export_transform_impl {
         =
         "component-type:wit-bindgen:0.61.1:afterbay:plugin@0.2.0:transform:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3391] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3658] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xbf\x19\x01A\x02\x01\
-A\x1c\x01B&\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xca\x1b\x01A\x02\x01\
+A\x1c\x01B.\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
 x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
-\0\x06\x01n\x05\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
-ng\x04\0\x07columns\x03\0\x08\x01n\x03\x08pressure\x07changed\x05state\x04\0\x05\
-calls\x03\0\x0a\x01r\x06\x04names\x07versions\x0fsettings-schemas\x07columns\x09\
-\x05wants\x0b\x06writes\x07\x04\0\x0bdescription\x03\0\x0c\x01r\x07\x07request\x01\
-\x03rids\x09front-ends\x04sinks\x0dprompt-tokensw\x0freceived-tokensw\x07resumed\
-\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05abort\x05\
-other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x01\x01p\x05\x01py\x01pw\x01p\x11\x01p\
-s\x01r\x08\x07time-msw\x08requests\x12\x0aoutput-ids\x13\x0boutput-ends\x14\x11c\
-ompletion-tokens\x15\x08finished\x16\x05texts\x17\x07waiting\x14\x04\0\x05batch\x03\
-\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\x1b\x01q\
-\x03\x04stop\x01s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\0\x1d\
-\x01k\x1c\x01r\x02\x06reason\x1e\x0breplacement\x1f\x04\0\x06ending\x03\0\x20\x01\
-q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\x05\
-route\x01s\0\x09skip-text\0\0\x04hold\x01y\0\x07release\0\0\x0arelease-as\x01\x1c\
-\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03rowy\x06action\
-#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\
-\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\
-\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\x01@\x03\x05\
-level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\0\x19afterba\
-y:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01\
-@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\
-\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\x04\0\x11hist\
-ogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\
-\x03\0\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reaso\
-n\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\
-\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bs\
-tore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01\
-j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03\
-keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\
-\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\
-\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\x05\x02\x03\
-\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\
-\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07request\x03\
-\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/call@0.2.0\x05\
-\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-msw\x04\0\x05\
-queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\0\x0asink-\
-state\x03\0\x02\x01kw\x01r\x05\x04names\x05state\x03\x07backlog\x01\x0ebacklog-t\
-okensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\x01ku\x01r\x05\x06age-msw\x05st\
-ale\x7f\x07running\x04\x07waiting\x04\x0ekv-cache-usage\x07\x04\0\x04load\x03\0\x08\
-\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0dlive-requestsw\x09sch\
-eduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1d\
-afterbay:plugin/signals@0.2.0\x05\x08\x02\x03\0\0\x08token-id\x01B\x0c\x02\x03\x02\
-\x01\x01\x04\0\x0arequest-id\x03\0\0\x02\x03\x02\x01\x09\x04\0\x08token-id\x03\0\
-\x02\x01ks\x01@\x01\x07request\x01\0\x04\x04\0\x0aattributes\x01\x05\x04\0\x05as\
-ked\x01\x05\x01p\x03\x01k\x06\x01@\x01\x07request\x01\0\x07\x04\0\x0aprompt-ids\x01\
-\x08\x03\0\x1dafterbay:plugin/request@0.2.0\x05\x0a\x01B\x13\x02\x03\x02\x01\x09\
-\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0c\
-encode-error\x03\0\x02\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03\
-ids\x05\0\x06\x04\0\x06decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\
-\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0b\
-end-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\
-\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@0.2.0\x05\x0b\x02\x03\0\0\x05batch\x02\
-\x03\0\0\x0bdescription\x02\x03\0\0\x06ending\x02\x03\0\0\x06opened\x02\x03\0\0\x07\
-verdict\x01B:\x02\x03\x02\x01\x0c\x04\0\x05batch\x03\0\0\x02\x03\x02\x01\x06\x04\
-\0\x07call-id\x03\0\x02\x02\x03\x02\x01\x0d\x04\0\x0bdescription\x03\0\x04\x02\x03\
-\x02\x01\x0e\x04\0\x06ending\x03\0\x06\x02\x03\x02\x01\x0f\x04\0\x06opened\x03\0\
-\x08\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x0a\x02\x03\x02\x01\x10\x04\0\
-\x07verdict\x03\0\x0c\x01r\x02\x07pointers\x07messages\x04\0\x0bbad-setting\x03\0\
-\x0e\x01q\x02\x07setting\x01\x0f\0\x07missing\x01s\0\x04\0\x0fconfigure-error\x03\
-\0\x10\x01m\x02\x0funknown-version\x07corrupt\x04\0\x0bstate-error\x03\0\x12\x01\
-p}\x01r\x02\x06status{\x04body\x14\x04\0\x08response\x03\0\x15\x01q\x05\x07refus\
-ed\x01s\0\x0aoverloaded\0\0\x09timed-out\0\0\x06failed\x01s\0\x09cancelled\0\0\x04\
-\0\x0acall-error\x03\0\x17\x01j\x01\x16\x01\x18\x01r\x03\x04call\x03\x07request\x0b\
-\x07outcome\x19\x04\0\x06answer\x03\0\x1a\x01q\x02\x07release\x01y\0\x06finish\x01\
-\x07\0\x04\0\x0erequest-action\x03\0\x1c\x01r\x02\x07request\x0b\x06action\x1d\x04\
-\0\x0frequest-verdict\x03\0\x1e\x01@\0\0\x05\x04\0\x08describe\x01\x20\x01j\0\x01\
-\x11\x01@\x01\x08settingss\0!\x04\0\x09configure\x01\"\x01p\x09\x01@\x01\x08requ\
-ests#\x01\0\x04\0\x04open\x01$\x01p\x0b\x01@\x01\x08requests%\x01\0\x04\0\x07cha\
-nged\x01&\x01p\x0d\x01@\x01\x05batch\x01\0'\x04\0\x07process\x01(\x01@\0\x01\0\x04\
-\0\x08pressure\x01)\x01p\x1b\x01p\x1f\x01@\x01\x07answers*\0+\x04\0\x08answered\x01\
-,\x04\0\x05close\x01&\x01@\0\0\x14\x04\0\x0cexport-state\x01-\x01j\0\x01\x13\x01\
-@\x02\x07versions\x05state\x14\0.\x04\0\x0cimport-state\x01/\x04\0\x1cafterbay:p\
-lugin/plugin@0.2.0\x05\x11\x04\0\x1fafterbay:plugin/transform@0.2.0\x04\0\x0b\x0f\
-\x01\0\x09transform\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-compo\
-nent\x070.258.3\x10wit-bindgen-rust\x060.61.1";
+\0\x06\x01n\x0c\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
+ng\x08logprobs\x0ctop-logprobs\x0dcached-tokens\x10reasoning-tokens\x0edrafted-t\
+okens\x0faccepted-tokens\x0fweight-versions\x04\0\x07columns\x03\0\x08\x01n\x03\x08\
+pressure\x07changed\x05state\x04\0\x05calls\x03\0\x0a\x01r\x06\x04names\x07versi\
+ons\x0fsettings-schemas\x07columns\x09\x05wants\x0b\x06writes\x07\x04\0\x0bdescr\
+iption\x03\0\x0c\x01r\x07\x07request\x01\x03rids\x09front-ends\x04sinks\x0dpromp\
+t-tokensw\x0freceived-tokensw\x07resumed\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07\
+running\x04stop\x06length\x05abort\x05other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x05\
+\x01pv\x01py\x01r\x03\x03ids\x12\x08logprobs\x13\x04ends\x14\x04\0\x0ctop-logpro\
+bs\x03\0\x15\x01p\x01\x01pw\x01p\x11\x01ps\x01k\x1a\x01k\x14\x01k\x13\x01k\x16\x01\
+k\x18\x01r\x0f\x07time-msw\x08requests\x17\x0aoutput-ids\x12\x0boutput-ends\x14\x11\
+completion-tokens\x18\x08finished\x19\x05texts\x1b\x07waiting\x1c\x08logprobs\x1d\
+\x0ctop-logprobs\x1e\x0dcached-tokens\x1f\x10reasoning-tokens\x1f\x0edrafted-tok\
+ens\x1f\x0faccepted-tokens\x1f\x0fweight-versions\x1b\x04\0\x05batch\x03\0\x20\x01\
+ks\x01r\x02\x03ids\x12\x04text\"\x04\0\x0breplacement\x03\0#\x01q\x03\x04stop\x01\
+s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\0%\x01k$\x01r\x02\x06\
+reason&\x0breplacement'\x04\0\x06ending\x03\0(\x01q\x0a\x07replace\x01$\0\x04dro\
+p\x01s\0\x06finish\x01)\0\x08annotate\x01s\0\x05route\x01s\0\x09skip-text\0\0\x04\
+hold\x01y\0\x07release\0\0\x0arelease-as\x01$\0\x10release-and-hold\x01y\0\x04\0\
+\x06action\x03\0*\x01r\x02\x03rowy\x06action+\x04\0\x07verdict\x03\0,\x03\0\x1ba\
+fterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\
+\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\
+\x05level\x03\0\x02\x01k\x01\x01@\x03\x05level\x03\x07request\x04\x07messages\x01\
+\0\x04\0\x03log\x01\x05\x03\0\x19afterbay:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\
+\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\
+\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\
+\0\x04\0\x09gauge-set\x01\x04\x04\0\x11histogram-observe\x01\x04\x01@\x02\x04nam\
+es\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@\
+0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\
+\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\
+\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01\
+@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05valu\
+e\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01\
+j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\
+\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1b\
+afterbay:plugin/store@0.2.0\x05\x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\
+\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01\
+p}\x01@\x03\x08endpoints\x07request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\
+\0\x1aafterbay:plugin/call@0.2.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05\
+bytesw\x0doldest-age-msw\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\
+\x07stalled\x04away\x04\0\x0asink-state\x03\0\x02\x01kw\x01r\x05\x04names\x05sta\
+te\x03\x07backlog\x01\x0ebacklog-tokensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\
+\x01ku\x01r\x05\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\x0ekv-cach\
+e-usage\x07\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05\
+sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\
+\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.2.0\x05\x08\x02\x03\
+\0\0\x08token-id\x01B\x0c\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x02\x03\
+\x02\x01\x09\x04\0\x08token-id\x03\0\x02\x01ks\x01@\x01\x07request\x01\0\x04\x04\
+\0\x0aattributes\x01\x05\x04\0\x05asked\x01\x05\x01p\x03\x01k\x06\x01@\x01\x07re\
+quest\x01\0\x07\x04\0\x0aprompt-ids\x01\x08\x03\0\x1dafterbay:plugin/request@0.2\
+.0\x05\x0a\x01B\x13\x02\x03\x02\x01\x09\x04\0\x08token-id\x03\0\0\x01q\x02\x08to\
+o-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04\
+size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01\
+p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\
+\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01\
+@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@\
+0.2.0\x05\x0b\x02\x03\0\0\x05batch\x02\x03\0\0\x0bdescription\x02\x03\0\0\x06end\
+ing\x02\x03\0\0\x06opened\x02\x03\0\0\x07verdict\x01B:\x02\x03\x02\x01\x0c\x04\0\
+\x05batch\x03\0\0\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\x02\x02\x03\x02\x01\
+\x0d\x04\0\x0bdescription\x03\0\x04\x02\x03\x02\x01\x0e\x04\0\x06ending\x03\0\x06\
+\x02\x03\x02\x01\x0f\x04\0\x06opened\x03\0\x08\x02\x03\x02\x01\x01\x04\0\x0arequ\
+est-id\x03\0\x0a\x02\x03\x02\x01\x10\x04\0\x07verdict\x03\0\x0c\x01r\x02\x07poin\
+ters\x07messages\x04\0\x0bbad-setting\x03\0\x0e\x01q\x02\x07setting\x01\x0f\0\x07\
+missing\x01s\0\x04\0\x0fconfigure-error\x03\0\x10\x01m\x02\x0funknown-version\x07\
+corrupt\x04\0\x0bstate-error\x03\0\x12\x01p}\x01r\x02\x06status{\x04body\x14\x04\
+\0\x08response\x03\0\x15\x01q\x05\x07refused\x01s\0\x0aoverloaded\0\0\x09timed-o\
+ut\0\0\x06failed\x01s\0\x09cancelled\0\0\x04\0\x0acall-error\x03\0\x17\x01j\x01\x16\
+\x01\x18\x01r\x03\x04call\x03\x07request\x0b\x07outcome\x19\x04\0\x06answer\x03\0\
+\x1a\x01q\x02\x07release\x01y\0\x06finish\x01\x07\0\x04\0\x0erequest-action\x03\0\
+\x1c\x01r\x02\x07request\x0b\x06action\x1d\x04\0\x0frequest-verdict\x03\0\x1e\x01\
+@\0\0\x05\x04\0\x08describe\x01\x20\x01j\0\x01\x11\x01@\x01\x08settingss\0!\x04\0\
+\x09configure\x01\"\x01p\x09\x01@\x01\x08requests#\x01\0\x04\0\x04open\x01$\x01p\
+\x0b\x01@\x01\x08requests%\x01\0\x04\0\x07changed\x01&\x01p\x0d\x01@\x01\x05batc\
+h\x01\0'\x04\0\x07process\x01(\x01@\0\x01\0\x04\0\x08pressure\x01)\x01p\x1b\x01p\
+\x1f\x01@\x01\x07answers*\0+\x04\0\x08answered\x01,\x04\0\x05close\x01&\x01@\0\0\
+\x14\x04\0\x0cexport-state\x01-\x01j\0\x01\x13\x01@\x02\x07versions\x05state\x14\
+\0.\x04\0\x0cimport-state\x01/\x04\0\x1cafterbay:plugin/plugin@0.2.0\x05\x11\x04\
+\0\x1fafterbay:plugin/transform@0.2.0\x04\0\x0b\x0f\x01\0\x09transform\x03\0\0\0\
+G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindge\
+n-rust\x060.61.1";
         };
     };
 }
@@ -4055,65 +4388,70 @@ pub use __export_transform_impl as export_transform;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2599] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x87\x13\x01A\x02\x01\
-A\x15\x01B&\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2866] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x92\x15\x01A\x02\x01\
+A\x15\x01B.\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
 x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
-\0\x06\x01n\x05\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
-ng\x04\0\x07columns\x03\0\x08\x01n\x03\x08pressure\x07changed\x05state\x04\0\x05\
-calls\x03\0\x0a\x01r\x06\x04names\x07versions\x0fsettings-schemas\x07columns\x09\
-\x05wants\x0b\x06writes\x07\x04\0\x0bdescription\x03\0\x0c\x01r\x07\x07request\x01\
-\x03rids\x09front-ends\x04sinks\x0dprompt-tokensw\x0freceived-tokensw\x07resumed\
-\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05abort\x05\
-other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x01\x01p\x05\x01py\x01pw\x01p\x11\x01p\
-s\x01r\x08\x07time-msw\x08requests\x12\x0aoutput-ids\x13\x0boutput-ends\x14\x11c\
-ompletion-tokens\x15\x08finished\x16\x05texts\x17\x07waiting\x14\x04\0\x05batch\x03\
-\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\x1b\x01q\
-\x03\x04stop\x01s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\0\x1d\
-\x01k\x1c\x01r\x02\x06reason\x1e\x0breplacement\x1f\x04\0\x06ending\x03\0\x20\x01\
-q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\x05\
-route\x01s\0\x09skip-text\0\0\x04hold\x01y\0\x07release\0\0\x0arelease-as\x01\x1c\
-\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03rowy\x06action\
-#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\
-\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\
-\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\x01@\x03\x05\
-level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\0\x19afterba\
-y:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01\
-@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\
-\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\x04\0\x11hist\
-ogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\
-\x03\0\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reaso\
-n\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\
-\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bs\
-tore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01\
-j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03\
-keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\
-\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\
-\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\x05\x02\x03\
-\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\
-\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07request\x03\
-\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/call@0.2.0\x05\
-\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-msw\x04\0\x05\
-queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\0\x0asink-\
-state\x03\0\x02\x01kw\x01r\x05\x04names\x05state\x03\x07backlog\x01\x0ebacklog-t\
-okensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\x01ku\x01r\x05\x06age-msw\x05st\
-ale\x7f\x07running\x04\x07waiting\x04\x0ekv-cache-usage\x07\x04\0\x04load\x03\0\x08\
-\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0dlive-requestsw\x09sch\
-eduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1d\
-afterbay:plugin/signals@0.2.0\x05\x08\x02\x03\0\0\x08token-id\x01B\x0c\x02\x03\x02\
-\x01\x01\x04\0\x0arequest-id\x03\0\0\x02\x03\x02\x01\x09\x04\0\x08token-id\x03\0\
-\x02\x01ks\x01@\x01\x07request\x01\0\x04\x04\0\x0aattributes\x01\x05\x04\0\x05as\
-ked\x01\x05\x01p\x03\x01k\x06\x01@\x01\x07request\x01\0\x07\x04\0\x0aprompt-ids\x01\
-\x08\x03\0\x1dafterbay:plugin/request@0.2.0\x05\x0a\x01B\x13\x02\x03\x02\x01\x09\
-\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0c\
-encode-error\x03\0\x02\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03\
-ids\x05\0\x06\x04\0\x06decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\
-\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0b\
-end-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\
-\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@0.2.0\x05\x0b\x04\0?afterbay:plugin/\
-transform-with-all-of-its-exports-removed@0.2.0\x04\0\x0b/\x01\0)transform-with-\
-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwi\
-t-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
+\0\x06\x01n\x0c\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
+ng\x08logprobs\x0ctop-logprobs\x0dcached-tokens\x10reasoning-tokens\x0edrafted-t\
+okens\x0faccepted-tokens\x0fweight-versions\x04\0\x07columns\x03\0\x08\x01n\x03\x08\
+pressure\x07changed\x05state\x04\0\x05calls\x03\0\x0a\x01r\x06\x04names\x07versi\
+ons\x0fsettings-schemas\x07columns\x09\x05wants\x0b\x06writes\x07\x04\0\x0bdescr\
+iption\x03\0\x0c\x01r\x07\x07request\x01\x03rids\x09front-ends\x04sinks\x0dpromp\
+t-tokensw\x0freceived-tokensw\x07resumed\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07\
+running\x04stop\x06length\x05abort\x05other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x05\
+\x01pv\x01py\x01r\x03\x03ids\x12\x08logprobs\x13\x04ends\x14\x04\0\x0ctop-logpro\
+bs\x03\0\x15\x01p\x01\x01pw\x01p\x11\x01ps\x01k\x1a\x01k\x14\x01k\x13\x01k\x16\x01\
+k\x18\x01r\x0f\x07time-msw\x08requests\x17\x0aoutput-ids\x12\x0boutput-ends\x14\x11\
+completion-tokens\x18\x08finished\x19\x05texts\x1b\x07waiting\x1c\x08logprobs\x1d\
+\x0ctop-logprobs\x1e\x0dcached-tokens\x1f\x10reasoning-tokens\x1f\x0edrafted-tok\
+ens\x1f\x0faccepted-tokens\x1f\x0fweight-versions\x1b\x04\0\x05batch\x03\0\x20\x01\
+ks\x01r\x02\x03ids\x12\x04text\"\x04\0\x0breplacement\x03\0#\x01q\x03\x04stop\x01\
+s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\0%\x01k$\x01r\x02\x06\
+reason&\x0breplacement'\x04\0\x06ending\x03\0(\x01q\x0a\x07replace\x01$\0\x04dro\
+p\x01s\0\x06finish\x01)\0\x08annotate\x01s\0\x05route\x01s\0\x09skip-text\0\0\x04\
+hold\x01y\0\x07release\0\0\x0arelease-as\x01$\0\x10release-and-hold\x01y\0\x04\0\
+\x06action\x03\0*\x01r\x02\x03rowy\x06action+\x04\0\x07verdict\x03\0,\x03\0\x1ba\
+fterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\
+\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\
+\x05level\x03\0\x02\x01k\x01\x01@\x03\x05level\x03\x07request\x04\x07messages\x01\
+\0\x04\0\x03log\x01\x05\x03\0\x19afterbay:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\
+\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\
+\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\
+\0\x04\0\x09gauge-set\x01\x04\x04\0\x11histogram-observe\x01\x04\x01@\x02\x04nam\
+es\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@\
+0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\
+\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\
+\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01\
+@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05valu\
+e\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01\
+j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\
+\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1b\
+afterbay:plugin/store@0.2.0\x05\x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\
+\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01\
+p}\x01@\x03\x08endpoints\x07request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\
+\0\x1aafterbay:plugin/call@0.2.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05\
+bytesw\x0doldest-age-msw\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\
+\x07stalled\x04away\x04\0\x0asink-state\x03\0\x02\x01kw\x01r\x05\x04names\x05sta\
+te\x03\x07backlog\x01\x0ebacklog-tokensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\
+\x01ku\x01r\x05\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\x0ekv-cach\
+e-usage\x07\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05\
+sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\
+\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.2.0\x05\x08\x02\x03\
+\0\0\x08token-id\x01B\x0c\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x02\x03\
+\x02\x01\x09\x04\0\x08token-id\x03\0\x02\x01ks\x01@\x01\x07request\x01\0\x04\x04\
+\0\x0aattributes\x01\x05\x04\0\x05asked\x01\x05\x01p\x03\x01k\x06\x01@\x01\x07re\
+quest\x01\0\x07\x04\0\x0aprompt-ids\x01\x08\x03\0\x1dafterbay:plugin/request@0.2\
+.0\x05\x0a\x01B\x13\x02\x03\x02\x01\x09\x04\0\x08token-id\x03\0\0\x01q\x02\x08to\
+o-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04\
+size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01\
+p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\
+\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01\
+@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@\
+0.2.0\x05\x0b\x04\0?afterbay:plugin/transform-with-all-of-its-exports-removed@0.\
+2.0\x04\0\x0b/\x01\0)transform-with-all-of-its-exports-removed\x03\0\0\0G\x09pro\
+ducers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x06\
+0.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -19,8 +19,8 @@ pub(super) struct ChainInput {
     pub(super) requests: Vec<u64>,
     /// The number of tokens of each row. Empty until a plugin gives a verdict.
     pub(super) tokens: Vec<u32>,
-    ids: Ids,
-    plain: PlainColumns,
+    pub(super) ids: Ids,
+    pub(super) plain: PlainColumns,
     time_ms: u64,
 }
 
@@ -45,6 +45,7 @@ impl ChainInput {
         if wants.contains(ColumnSet::FINISHED) {
             fill(&mut self.plain.finished, rows, &self.rows, |row| finish_kind(row.finish));
         }
+        self.show_counts(batch, wants);
         if !wants.contains(ColumnSet::OUTPUT_IDS) {
             return;
         }
@@ -76,7 +77,7 @@ impl ChainInput {
         self.plain.clear();
     }
 
-    /// The columns. The chain adds texts and held rows for each plugin.
+    /// The columns. The chain adds texts, facts and held rows for each plugin.
     pub(super) fn columns(&self) -> Columns<'_> {
         Columns {
             time_ms: self.time_ms,

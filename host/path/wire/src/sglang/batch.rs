@@ -13,13 +13,13 @@ use super::rows;
 use crate::batch::{Batch, BatchPart, EngineBatch, PartRow, RowColumn, is_first};
 use crate::edit::Edit;
 use crate::error::{EraseError, RowsError};
+use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};
 use crate::finish::{Finish, finish};
 use crate::json_values::Wrapped;
 use crate::kind::{AbortShape, BatchKind, Wire};
 use crate::packed::{ColumnShape, Packed};
 use crate::pickle::{Node, NodeId, Tree};
 use crate::tensor::{self, Tensor};
-use crate::training::{RoutedExperts, SamplingMask, WeightSpan};
 use crate::value::{ColumnCells, ColumnView, RawValue};
 
 /// The column of times.
@@ -382,6 +382,20 @@ impl EngineBatch for Columns {
             out.extend(logprobs.into_iter().map_while(RawValue::float).map(|value| value as f32));
             out.len() == before + count
         })
+    }
+
+    fn top_logprobs(&self, row: u32, out: &mut TopLogprobs) -> Option<()> {
+        let [values, ids] = [KnownField::TopLogprobs, KnownField::TopIds].map(|known| self.cell(known, row));
+        crate::value::top_logprobs(values?, ids?, out)
+    }
+
+    fn reasoning_tokens(&self, row: u32) -> Option<u64> {
+        self.count(KnownField::ReasoningTokens, row)
+    }
+
+    /// The proposed tokens are not in the frame: their number follows from the engine's command line.
+    fn drafts(&self, row: u32) -> Drafts {
+        Drafts { drafted: None, accepted: self.count(KnownField::AcceptedDrafts, row) }
     }
 
     fn completion_tokens(&self, row: u32) -> Option<u64> {

@@ -47,10 +47,14 @@ pub(crate) enum KnownField {
     CachedTokens,
     WeightVersions,
     OutputLogprobs,
+    TopLogprobs,
+    TopIds,
+    ReasoningTokens,
+    AcceptedDrafts,
 }
 
 impl KnownField {
-    const NAMES: [&'static str; 13] = [
+    const NAMES: [&'static str; 17] = [
         "rids",
         "http_worker_ipcs",
         "finished_reasons",
@@ -64,6 +68,10 @@ impl KnownField {
         "cached_tokens",
         "weight_versions",
         "output_token_logprobs_val",
+        "output_top_logprobs_val",
+        "output_top_logprobs_idx",
+        "reasoning_tokens",
+        "spec_num_correct_drafts",
     ];
 
     pub(crate) fn name(self) -> &'static str {

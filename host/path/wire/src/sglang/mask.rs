@@ -3,8 +3,8 @@
 
 use crate::pickle::Node;
 
+use crate::facts::SamplingMask;
 use crate::pack::{self, PackValue, write};
-use crate::training::SamplingMask;
 use crate::value::RawValue;
 
 /// The msgpack extension type that SGLang gives to `numpy.ndarray`.

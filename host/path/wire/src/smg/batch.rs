@@ -7,13 +7,14 @@ use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
 use super::columns::{
-    CACHED_TOKENS, COMPLETION_TOKENS, ENGINE_INDEX, LOGPROBS, MATCHED, OUTPUT_IDS, PROMPT_TOKENS, REASONS,
-    RIDS, SlimLayout, SlimLayouts,
+    CACHED_TOKENS, COMPLETION_TOKENS, ENGINE_INDEX, LOGPROBS, MATCHED, OUTPUT_IDS, PROMPT_TOKENS,
+    REASONING_TOKENS, REASONS, RIDS, SlimLayout, SlimLayouts, TOP_IDS, TOP_LOGPROBS,
 };
 use super::write;
 use crate::batch::{Batch, BatchPart, EngineBatch, EngineLoad, PartRow, RowColumn, Unread, is_first};
 use crate::edit::Edit;
 use crate::error::{EraseError, RowsError};
+use crate::facts::TopLogprobs;
 use crate::finish::{Finish, matched};
 use crate::json_values::{JsonConverter, Wrapped};
 use crate::kind::{AbortShape, BatchKind, Wire};
@@ -201,6 +202,14 @@ impl EngineBatch for SlimRows {
             out.extend(logprobs.into_iter().filter_map(RawValue::float).map(|value| value as f32));
             true
         })
+    }
+
+    fn top_logprobs(&self, row: u32, out: &mut TopLogprobs) -> Option<()> {
+        crate::value::top_logprobs(self.cell(TOP_LOGPROBS, row)?, self.cell(TOP_IDS, row)?, out)
+    }
+
+    fn reasoning_tokens(&self, row: u32) -> Option<u64> {
+        self.count(REASONING_TOKENS, row)
     }
 
     fn completion_tokens(&self, row: u32) -> Option<u64> {

@@ -70,6 +70,9 @@ pub(super) const PROMPT_TOKENS: &str = "prompt_tokens";
 pub(super) const COMPLETION_TOKENS: &str = "completion_tokens";
 pub(super) const CACHED_TOKENS: &str = "cached_tokens";
 pub(super) const LOGPROBS: &str = "output_token_logprobs_val";
+pub(super) const TOP_LOGPROBS: &str = "output_top_logprobs_val";
+pub(super) const TOP_IDS: &str = "output_top_logprobs_idx";
+pub(super) const REASONING_TOKENS: &str = "reasoning_tokens";
 pub(super) const ENGINE_INDEX: &str = "engine_index";
 
 /// The fields of `BatchTokenIDSlimOutput`.
@@ -90,9 +93,9 @@ const TOKENS: &[Column] = &[
     frame("kv_used_tokens"),
     frame("kv_total_tokens"),
     last(STATUS, NIL),
-    list("output_top_logprobs_val", EMPTY, Some(Neutral::Empty)),
-    list("output_top_logprobs_idx", EMPTY, Some(Neutral::Empty)),
-    last("reasoning_tokens", ZERO),
+    list(TOP_LOGPROBS, EMPTY, Some(Neutral::Empty)),
+    list(TOP_IDS, EMPTY, Some(Neutral::Empty)),
+    last(REASONING_TOKENS, ZERO),
     // The prompt's, in the row after the prefill.
     list("input_token_logprobs_val", EMPTY, None),
     list("input_token_logprobs_idx", EMPTY, None),

@@ -2,7 +2,7 @@
 
 use super::batch::SlimRows;
 use super::columns::{
-    CACHED_TOKENS, COMPLETION_TOKENS, ERR_TYPES, Join, PROMPT_TOKENS, REASONS, RIDS, STATUS,
+    CACHED_TOKENS, COMPLETION_TOKENS, ERR_TYPES, Join, PROMPT_TOKENS, REASONING_TOKENS, REASONS, RIDS, STATUS,
 };
 use crate::blank::blank;
 use crate::value::RawValue;
@@ -10,7 +10,7 @@ use crate::value::RawValue;
 /// The columns of a row that stay: its identity, the kind of its end, and counts. Every other column is content, also one that this
 /// version does not know.
 const STAY: [&str; 8] =
-    [RIDS, REASONS, STATUS, ERR_TYPES, PROMPT_TOKENS, COMPLETION_TOKENS, CACHED_TOKENS, "reasoning_tokens"];
+    [RIDS, REASONS, STATUS, ERR_TYPES, PROMPT_TOKENS, COMPLETION_TOKENS, CACHED_TOKENS, REASONING_TOKENS];
 
 /// Returns the frame with these rows overwritten. Adds columns without an entry per row to `left`.
 pub(super) fn erase(from: &SlimRows, rows: &[u32], left: &mut Vec<String>) -> Vec<u8> {

@@ -2,8 +2,8 @@
 //! Numbers are copied and never read.
 
 use super::outputs::Outputs;
+use crate::facts::{SamplingMask, TopLogprobs, ints};
 use crate::pack::{self, PackValue};
-use crate::training::{SamplingMask, ints};
 
 /// The msgpack extension type that vLLM gives to raw bytes (`CUSTOM_TYPE_RAW_VIEW`).
 const EXT_RAW: u8 = 3;
@@ -148,8 +148,39 @@ pub(super) fn mark_parts(marked: &mut [bool], outputs: &Outputs, value: &[u8]) -
 /// Appends the logprob of each token of a row: the first of those in its entry. `None`: the value at the start of `value` is no
 /// `LogprobsLists`, or of an unknown type.
 pub(super) fn sampled_logprobs(outputs: &Outputs, value: &[u8], out: &mut Vec<f32>) -> Option<()> {
+    let first = |entry: &[u8]| entry.first_chunk().map_or(0.0, |first| f32::from_le_bytes(*first));
+    logprob_entries(outputs, value)?.1.for_each(|entry| out.push(first(entry)));
+    Some(())
+}
+
+/// Appends the most probable tokens of each token of a row: those behind the first of its entry. `None` as for
+/// [`sampled_logprobs`].
+pub(super) fn top_logprobs(outputs: &Outputs, value: &[u8], out: &mut TopLogprobs) -> Option<()> {
+    let (ids, entries) = logprob_entries(outputs, value)?;
+    let ids = Array::read(Some(outputs), ids)?;
+    let mut ids = ints(ids.dtype(), ids.data)?.into_iter();
+    for entry in entries {
+        let (logprobs, _) = entry.as_chunks();
+        // The first is the token itself.
+        let candidates = logprobs.iter().map(|it| f32::from_le_bytes(*it)).zip(ids.by_ref()).skip(1);
+        for (logprob, id) in candidates {
+            out.logprobs.push(logprob);
+            out.ids.push(id);
+        }
+        out.end_place();
+    }
+    ids.next().is_none().then_some(())
+}
+
+/// The array of ids of a `LogprobsLists`, and the logprobs of each of the row's tokens. `None`: the value has another form, or
+/// logprobs of an unknown type.
+fn logprob_entries<'a>(
+    outputs: &'a Outputs,
+    value: &'a [u8],
+) -> Option<(&'a [u8], std::slice::ChunksExact<'a, u8>)> {
     let Some(PackValue::Array(4, body)) = pack::item(value) else { return None };
-    let logprobs = Array::read(Some(outputs), pack::items(body, 4).nth(1)?)?;
+    let mut items = pack::items(body, 4);
+    let (ids, logprobs) = (items.next()?, Array::read(Some(outputs), items.next()?)?);
     if !matches!(logprobs.dtype(), "<f4" | "float32") {
         return None;
     }
@@ -158,9 +189,7 @@ pub(super) fn sampled_logprobs(outputs: &Outputs, value: &[u8], out: &mut Vec<f3
     if usize::try_from(tokens).ok()?.checked_mul(bytes) != Some(logprobs.data.len()) {
         return None;
     }
-    let first = |entry: &[u8]| entry.first_chunk().map_or(0.0, |first| f32::from_le_bytes(*first));
-    out.extend(logprobs.data.chunks_exact(bytes).map(first));
-    Some(())
+    Some((ids, logprobs.data.chunks_exact(bytes)))
 }
 
 /// The candidates of each token of a row (`SamplingMaskLists`). `None`: the value is of another form.

@@ -6,19 +6,32 @@ use afterbay_types::Engine;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
-use super::arrays::{Array, sampled_logprobs, sampling_mask};
-use super::fields::{EVENTS, NEW_LOGPROBS, NEW_SAMPLING_MASK, QUEUED, ROUTED, TIMESTAMP};
+use super::arrays::{Array, sampled_logprobs, sampling_mask, top_logprobs};
+use super::fields::{
+    EVENTS, NEW_LOGPROBS, NEW_SAMPLING_MASK, QUEUED, ROUTED, SPEC_DECODE_METRICS, TIMESTAMP,
+};
 use super::frame::map_value;
 use super::outputs::{OutputRow, Outputs};
 use super::rows;
 use crate::batch::{Batch, BatchPart, EngineBatch, EngineLoad, PartRow};
 use crate::edit::Edit;
 use crate::error::{EraseError, RowsError};
+use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs};
 use crate::finish::Finish;
 use crate::json_values::Wrapped;
 use crate::kind::{AbortShape, BatchKind, Wire};
 use crate::pack::{self, PackValue};
-use crate::training::{RoutedExperts, SamplingMask};
+
+/// The draft tokens of a request by its `RequestSpecDecodeMetrics`: those proposed, and how many steps accepted each number of
+/// them.
+fn drafts(metrics: &[u8]) -> Option<Drafts> {
+    let count = |value| u64::try_from(pack::int(value)?).ok();
+    let PackValue::Array(len, steps) = pack::item(map_value(metrics, "histogram")?)? else { return None };
+    let accepted = (0..)
+        .zip(pack::items(steps, len))
+        .try_fold(0_u64, |sum, (accepted, steps)| sum.checked_add(count(steps)?.checked_mul(accepted)?));
+    Some(Drafts { drafted: map_value(metrics, "num_draft_tokens").and_then(count), accepted })
+}
 
 impl EngineBatch for Outputs {
     fn engine(&self) -> Engine {
@@ -146,6 +159,18 @@ impl EngineBatch for Outputs {
             let value = self.cell(row.first(), NEW_LOGPROBS);
             value.is_some_and(|value| sampled_logprobs(self, value, out).is_some())
         })
+    }
+
+    /// The first logprob of a token is its own, and the others are of the most probable tokens.
+    fn top_logprobs(&self, row: u32, out: &mut TopLogprobs) -> Option<()> {
+        let row = self.rows.get(row as usize).filter(|row| row.tokens() > 0 && !row.is_plain)?;
+        top_logprobs(self, self.cell(row.first(), NEW_LOGPROBS)?, out)
+    }
+
+    /// In a request's last row, and only of an engine that was started with `--per-request-spec-decode-metrics`.
+    fn drafts(&self, row: u32) -> Drafts {
+        let row = self.rows.get(row as usize).filter(|row| row.finish != 0);
+        row.and_then(|row| drafts(self.cell(row.end_array(), SPEC_DECODE_METRICS)?)).unwrap_or_default()
     }
 
     fn take(&self, batch: &Batch, rows: &[u32], fields_stay: bool) -> Result<Batch, RowsError> {

@@ -136,6 +136,7 @@ pub(crate) const STOP_REASON: usize = 6;
 pub(crate) const EVENTS: usize = 7;
 pub(crate) const ROUTED: usize = 12;
 pub(crate) const NEW_SAMPLING_MASK: usize = 15;
+pub(crate) const SPEC_DECODE_METRICS: usize = 16;
 pub(crate) const EC_TRANSFER_PARAMS: usize = 9;
 pub(crate) const PREFILL_STATS: usize = 11;
 

@@ -511,9 +511,8 @@ impl Outputs {
     }
 
     pub(super) fn ended_by(&self, row: &OutputRow) -> Finish<'_> {
-        let array = if row.finish < row.first_end { row.first() } else { row.second() };
         let reason = pack::item(&self.frame[row.finish as usize..row.end as usize]);
-        let stop = self.cell(array, STOP_REASON).and_then(pack::item);
+        let stop = self.cell(row.end_array(), STOP_REASON).and_then(pack::item);
         match reason {
             Some(PackValue::Int(0)) => Finish::Stop {
                 matched: match stop {
@@ -551,6 +550,11 @@ impl OutputRow {
     /// The position of the second array, or nothing.
     pub(super) fn second(&self) -> Range<usize> {
         self.first_end as usize..self.end as usize
+    }
+
+    /// The position of the array that says how the request ends, in a row that does.
+    pub(super) fn end_array(&self) -> Range<usize> {
+        if self.finish < self.first_end { self.first() } else { self.second() }
     }
 
     /// The start of `new_token_ids`.

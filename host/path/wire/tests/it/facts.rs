@@ -1,7 +1,10 @@
 //! The facts of batches beside their tokens, against what the real engines decoded.
 
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
-use afterbay_wire::{BatchKind, DecodedFrame, Layouts, RoutedExperts, SamplingMask, WeightSpan, decode};
+use afterbay_wire::{
+    Batch, BatchKind, DecodedFrame, Drafts, Layouts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan,
+    decode,
+};
 use serde_json::{Value, json};
 
 use crate::joins::one_row;
@@ -10,6 +13,87 @@ use crate::vllm::support;
 
 fn floats(values: &Value) -> Option<Vec<f32>> {
     values.as_array()?.iter().map(|value| Some(value.as_f64()? as f32)).collect()
+}
+
+/// The candidates in the place of each new token. `None`: the row has none.
+fn top_logprobs(batch: &Batch, row: u32) -> Option<Vec<Vec<(i64, f32)>>> {
+    let mut top = TopLogprobs::default();
+    let is_known = batch.top_logprobs(row, &mut top);
+    let starts = std::iter::once(0).chain(top.ends.iter().copied());
+    let place = |(start, end): (u32, &u32)| {
+        let place = start as usize..*end as usize;
+        top.ids[place.clone()].iter().copied().zip(top.logprobs[place].iter().copied()).collect()
+    };
+    let places = starts.zip(&top.ends).map(place).collect();
+    assert!(is_known || top == TopLogprobs::default(), "{top:?}");
+    is_known.then_some(places)
+}
+
+/// Lists of ids and logprobs as the candidates of places.
+fn places(ids: &Value, logprobs: &Value) -> Vec<Vec<(i64, f32)>> {
+    let (ids, logprobs) = (ids.as_array().unwrap().iter(), logprobs.as_array().unwrap().iter());
+    let place = |(ids, logprobs): (&Value, &Value)| {
+        let ids = ids.as_array().into_iter().flatten().map(|id| id.as_i64().unwrap());
+        ids.zip(floats(logprobs).unwrap_or_default()).collect()
+    };
+    ids.zip(logprobs).map(place).collect()
+}
+
+#[test]
+fn the_most_probable_tokens_of_sglang_are_those_that_sglang_decoded() {
+    let mut seen = 0;
+    for sample in all() {
+        let (Some(batch), Some(json)) = (batch(&sample), &sample.json) else { continue };
+        let json = plain(json);
+        for row in 0..batch.rows() {
+            let at = row as usize;
+            let [ids, logprobs] =
+                ["output_top_logprobs_idx", "output_top_logprobs_val"].map(|name| &json[name][at]);
+            let known = ids.is_array().then(|| places(ids, logprobs));
+            let known = known.filter(|known| known.len() == batch.tokens(row) as usize);
+            assert_eq!(top_logprobs(&batch, row), known, "{} {row}", sample.name);
+            seen += usize::from(known.is_some_and(|known| known.iter().any(|place| !place.is_empty())));
+        }
+    }
+    assert!(seen > 2, "{seen}");
+    for name in ["frames/tokid_logprobs.msgpack", "frames/tokid_logprobs.pickle"] {
+        let known = vec![vec![(11, -0.25), (12, -2.0), (13, -3.5)]];
+        assert_eq!(top_logprobs(&batch(&sample(name)).unwrap(), 0), Some(known), "{name}");
+    }
+}
+
+#[test]
+fn the_most_probable_tokens_of_vllm_are_those_that_vllm_decoded_but_for_the_tokens_own() {
+    let mut seen = 0;
+    for sample in support::all() {
+        let DecodedFrame::Batch(batch) = support::read(&sample.bytes) else { continue };
+        for row in 0..batch.rows() {
+            let lists = &sample.json["decoded"]["outputs"][row as usize]["new_logprobs"];
+            let known = lists.is_object().then(|| {
+                let known = places(&lists["logprob_token_ids"]["data"], &lists["logprobs"]["data"]);
+                known.into_iter().map(|place| place[1..].to_vec()).collect::<Vec<_>>()
+            });
+            assert_eq!(top_logprobs(&batch, row), known, "{} {row}", sample.name);
+            seen += usize::from(known.is_some());
+        }
+    }
+    assert!(seen > 5, "{seen}");
+}
+
+#[test]
+fn counts_of_reasoning_and_drafts_are_read_where_an_engine_keeps_them() {
+    for name in ["frames/tokid_spec.msgpack", "frames/tokid_spec.pickle"] {
+        let batch = batch(&sample(name)).unwrap();
+        let accepted: Vec<_> = (0..3).map(|row| batch.drafts(row).accepted).collect();
+        assert_eq!(accepted, [Some(8), Some(7), Some(9)], "{name}");
+    }
+    let batch = one_row("a", 1, &[("reasoning_tokens", json!([5]))]);
+    assert_eq!((batch.reasoning_tokens(0), batch.reasoning_tokens(1)), (Some(5), None));
+    assert_eq!(batch.drafts(0), Drafts::default());
+    // One step accepted no draft token, two steps accepted one, and three accepted four.
+    let batch = support::batch(&support::sample("syn_spec_counts").bytes);
+    assert_eq!(batch.drafts(0), Drafts { drafted: Some(24), accepted: Some(14) });
+    assert_eq!(batch.reasoning_tokens(0), None);
 }
 
 #[test]

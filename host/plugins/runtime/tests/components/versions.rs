@@ -246,8 +246,14 @@ impl Step {
             output_ends: Vec::from(ends).leak(),
             completion_tokens: &[10, 0, u64::MAX],
             finished: Vec::from(self.finished).leak(),
-            texts: Vec::from(self.texts).leak(),
-            waiting: Vec::from(self.waiting).leak(),
+            texts: Some(Vec::from(self.texts).leak()),
+            waiting: Some(Vec::from(self.waiting).leak()),
+            cached_tokens: Some(&[16, 0, 1]),
+            reasoning_tokens: Some(&[3, 0, u64::MAX]),
+            drafted_tokens: Some(&[9, 0, 4]),
+            accepted_tokens: Some(&[5, 0, 4]),
+            weight_versions: Some(&["default", "", "w2"]),
+            ..Columns::default()
         }
     }
 }

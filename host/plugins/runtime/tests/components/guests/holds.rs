@@ -12,7 +12,7 @@ fn holds_and_releases_arrive_as_given_and_held_rows_are_shown() {
         requests: &[1, 2, 3, 4],
         output_ids: &[101, 102, 103, 107],
         output_ends: &[1, 2, 3, 4],
-        waiting: &[0, 4, 1, 2],
+        waiting: Some(&[0, 4, 1, 2]),
         ..Columns::default()
     };
     let verdicts = plugin.process(&columns).unwrap();

@@ -1,7 +1,7 @@
 //! Everything that a plugin gets, as it arrives.
 
 use afterbay_runtime::limits::{OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX};
-use afterbay_runtime::{Action, FinishKind, StartError};
+use afterbay_runtime::{Action, FinishKind, StartError, TopColumns};
 
 use super::*;
 
@@ -52,8 +52,15 @@ fn every_column_arrives_row_by_row() {
         output_ends: &[2, 3],
         completion_tokens: &[2, u64::MAX],
         finished: &[FinishKind::Running, FinishKind::Length],
-        texts: &["héé", ""],
-        waiting: &[3, 0],
+        texts: Some(&["héé", ""]),
+        waiting: Some(&[3, 0]),
+        logprobs: Some(&[-0.5, -1.25, f32::NAN]),
+        top_logprobs: Some(TopColumns { ids: &[1, 8], logprobs: &[-0.5, -2.0], ends: &[2, 2, 2] }),
+        cached_tokens: Some(&[16, 0]),
+        reasoning_tokens: Some(&[1, 0]),
+        drafted_tokens: Some(&[9, 0]),
+        accepted_tokens: Some(&[5, u64::MAX]),
+        weight_versions: Some(&["w2", ""]),
     };
     let verdicts = plugin.process(&columns).unwrap();
     let said: Vec<&str> = verdicts
@@ -66,8 +73,8 @@ fn every_column_arrives_row_by_row() {
     assert_eq!(
         said,
         [
-            r#"Row { index: 0, request: 4, ids: [1, -2], text: Some("héé"), completion_tokens: Some(2), finish: Some(FinishKind::Running), waiting: Some(3) }"#,
-            r#"Row { index: 1, request: 9, ids: [3], text: Some(""), completion_tokens: Some(18446744073709551615), finish: Some(FinishKind::Length), waiting: Some(0) }"#,
+            r#"Row { index: 0, request: 4, ids: [1, -2], text: Some("héé"), logprobs: [-0.5, -1.25], top_logprobs: [[(1, -0.5), (8, -2.0)], []], weight_version: Some("w2"), completion_tokens: Some(2), finish: Some(FinishKind::Running), waiting: Some(3), cached_tokens: Some(16), reasoning_tokens: Some(1), drafted_tokens: Some(9), accepted_tokens: Some(5) }"#,
+            r#"Row { index: 1, request: 9, ids: [3], text: Some(""), logprobs: [], top_logprobs: [[]], weight_version: None, completion_tokens: Some(18446744073709551615), finish: Some(FinishKind::Length), waiting: Some(0), cached_tokens: Some(0), reasoning_tokens: Some(0), drafted_tokens: Some(0), accepted_tokens: Some(18446744073709551615) }"#,
         ]
     );
 }
@@ -78,7 +85,7 @@ fn a_missing_column_is_none() {
     let columns = Columns { requests: &[4], output_ends: &[0], ..Columns::default() };
     let verdicts = plugin.process(&columns).unwrap();
     assert_eq!(verdicts[0].action, Action::Drop(
-            "Row { index: 0, request: 4, ids: [], text: None, completion_tokens: None, finish: None, waiting: None }"
+            "Row { index: 0, request: 4, ids: [], text: None, logprobs: [], top_logprobs: [], weight_version: None, completion_tokens: None, finish: None, waiting: None, cached_tokens: None, reasoning_tokens: None, drafted_tokens: None, accepted_tokens: None }"
                 .into()
         ));
 }

@@ -1,4 +1,4 @@
-//! The fields of rows that only those who train on answers need: the weights, the candidates and the experts of each token.
+//! The fields of rows that only some readers need: the candidates, the drafts, the weights and the experts of tokens.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,41 @@ pub struct SamplingMask {
     pub token_ids: Vec<u32>,
     /// Their logprobs, or those of the new tokens only. Empty if the engine does not say.
     pub logprobs: Vec<f32>,
+}
+
+/// The most probable tokens in the places of some tokens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TopLogprobs {
+    /// The ids of all places, one place after another, as the engine orders them.
+    pub ids: Vec<i64>,
+    /// The natural logarithm of the probability of each of `ids`.
+    pub logprobs: Vec<f32>,
+    /// The end of each place in `ids`.
+    pub ends: Vec<u32>,
+}
+
+impl TopLogprobs {
+    /// Ends the place of a token.
+    pub fn end_place(&mut self) {
+        self.ends.push(self.ids.len() as u32);
+    }
+
+    /// Removes what was appended since there were so many places.
+    pub fn truncate(&mut self, places: usize) {
+        self.ends.truncate(places);
+        let length = self.ends.last().map_or(0, |end| *end as usize);
+        self.ids.truncate(length);
+        self.logprobs.truncate(length);
+    }
+}
+
+/// The tokens that a draft model made for a request so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drafts {
+    /// Tokens that the draft model proposed, if the row says it.
+    pub drafted: Option<u64>,
+    /// Those of them that the model accepted, if the row says it.
+    pub accepted: Option<u64>,
 }
 
 /// The experts that a row's tokens were routed to. Some engines say them for the whole request in its last row.
