@@ -4,7 +4,7 @@
 use crate::time::json_time;
 use afterbay_journal::reader::Erasure;
 use afterbay_journal::{EraseRows, ErasedRequests, RewrittenFrame};
-use afterbay_wire::{DecodedFrame, Decoder, EraseError, ErasedFrame, Layouts};
+use afterbay_wire::{DecodedFrame, Decoder, EraseError, Layouts};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -24,14 +24,22 @@ struct StreamDecoder {
 }
 
 impl StreamDecoder {
-    fn erase(&mut self, frame: &Bytes, is_erased: &dyn Fn(&[u8]) -> bool) -> Result<ErasedFrame, EraseError> {
+    fn erase(
+        &mut self,
+        frame: &Bytes,
+        is_erased: &dyn Fn(&[u8]) -> bool,
+        is_checked: bool,
+    ) -> Result<RewrittenFrame, EraseError> {
         // The bytes of a frame that is held do not change, and no other frame is at their place.
         let place = |frame: &Bytes| (frame.as_ptr(), frame.len());
         let last = self.last.take().filter(|(last, _)| place(last) == place(frame));
         let (frame, decoded) = last.unwrap_or_else(|| (frame.clone(), self.decoder.decode(frame.clone())));
-        let erased = self.decoder.erase_decoded(&frame, &decoded, is_erased);
+        let erased = Decoder::erase_decoded(&frame, &decoded, is_erased);
+        if is_checked && let Ok(erased) = &erased {
+            self.decoder.check_erased(&decoded, erased)?;
+        }
         self.last = Some((frame, decoded));
-        erased
+        erased.map(|erased| RewrittenFrame { bytes: erased.bytes, left: erased.left })
     }
 }
 
@@ -39,6 +47,11 @@ impl<'a> FrameEraser<'a> {
     /// An eraser that reads the msgpack frames of a stream with these layouts.
     pub fn new(layouts: impl Fn(&str) -> Layouts + Send + 'a) -> FrameEraser<'a> {
         FrameEraser { layouts: Box::new(layouts), streams: HashMap::new() }
+    }
+
+    fn decoder(&mut self, stream: &str) -> &mut StreamDecoder {
+        let decoder = || StreamDecoder { decoder: Decoder::new((self.layouts)(stream)), last: None };
+        self.streams.entry(stream.to_owned()).or_insert_with(decoder)
     }
 }
 
@@ -49,11 +62,16 @@ impl EraseRows for FrameEraser<'_> {
         frame: &Bytes,
         is_erased: &dyn Fn(&[u8]) -> bool,
     ) -> Result<RewrittenFrame, String> {
-        let of_stream = self.streams.entry(stream.to_owned());
-        let of_stream = of_stream
-            .or_insert_with(|| StreamDecoder { decoder: Decoder::new((self.layouts)(stream)), last: None });
-        let erased = of_stream.erase(frame, is_erased).map_err(|error| error.to_string())?;
-        Ok(RewrittenFrame { bytes: erased.bytes, left: erased.left })
+        self.decoder(stream).erase(frame, is_erased, true).map_err(|error| error.to_string())
+    }
+
+    fn erase_part(
+        &mut self,
+        stream: &str,
+        frame: &Bytes,
+        is_erased: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<RewrittenFrame, String> {
+        self.decoder(stream).erase(frame, is_erased, false).map_err(|error| error.to_string())
     }
 }
 

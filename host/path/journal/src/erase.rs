@@ -43,6 +43,20 @@ pub trait EraseRows {
         frame: &Bytes,
         is_erased: &dyn Fn(&[u8]) -> bool,
     ) -> Result<RewrittenFrame, String>;
+
+    /// As [`EraseRows::erase`], of a part of the rows of a frame in which all rows were erased before: what was checked then may be
+    /// left out.
+    ///
+    /// # Errors
+    /// As [`EraseRows::erase`].
+    fn erase_part(
+        &mut self,
+        stream: &str,
+        frame: &Bytes,
+        is_erased: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<RewrittenFrame, String> {
+        self.erase(stream, frame, is_erased)
+    }
 }
 
 /// A frame with overwritten rows.

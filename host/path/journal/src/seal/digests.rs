@@ -248,7 +248,7 @@ impl SegmentHasher<'_> {
         let rids = rids.into_inner();
         let owned = owned_bytes(payload, erased.bytes.into(), rids.order.len(), |some| {
             let is_erased = |rid: &[u8]| rids.index.get(&*stored_rid(rid)).is_some_and(|at| some(*at));
-            Some(self.rows.erase(self.stream, &bytes, &is_erased).ok()?.bytes.into())
+            Some(self.rows.erase_part(self.stream, &bytes, &is_erased).ok()?.bytes.into())
         });
         match owned {
             Some(owned) => {
