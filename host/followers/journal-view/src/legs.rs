@@ -12,6 +12,9 @@ use afterbay_journal::reader::{
 };
 use std::collections::{HashMap, HashSet};
 
+/// Records of a segment that are read at once.
+const RECORDS_AT_ONCE: usize = 2000;
+
 /// A request on one stream.
 pub struct Leg<T> {
     /// Name of the stream.
@@ -90,6 +93,12 @@ impl<T: Totals> Request<T> {
     fn matches(&self, filter: &RequestFilter) -> bool {
         let mut whole = self.first().of.info().clone();
         (whole.state, whole.last_unix_ns) = (self.state(), self.last_unix_ns());
+        // A reason on any leg is the request's.
+        if let Some(finish) =
+            filter.finish.as_ref().filter(|finish| self.infos().any(|it| it.finish == **finish))
+        {
+            whole.finish.clone_from(finish);
+        }
         filter.takes(&whole)
     }
 }
@@ -228,8 +237,8 @@ pub fn requests(
     streams: &[StreamReader],
     filter: &RequestFilter,
 ) -> Result<Vec<Request<RequestInfo>>, ReadError> {
-    // The state is that of the whole request, and a second leg may begin after `until`.
-    let first = RequestFilter { state: None, ..filter.clone() };
+    // State and finish reason are those of the whole request, and a second leg may begin after `until`.
+    let first = RequestFilter { state: None, finish: None, ..filter.clone() };
     // The engine says its attributes on the first leg only.
     let next = RequestFilter { until_unix_ns: None, attributes: Vec::new(), ..first.clone() };
     let mut known: Known<RequestInfo> = Vec::new();
@@ -279,6 +288,23 @@ fn add_ended_before(
         }
     }
     Ok(())
+}
+
+/// The requests with a row that this plugin or operator acted on: stream, and number of the request.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn acted_on_by(streams: &[StreamReader], plugin: &str) -> Result<HashSet<(String, u64)>, ReadError> {
+    let mut found = HashSet::new();
+    for stream in streams {
+        for id in stream.segments()? {
+            let Some(mut segment) = stream.segment_requests(id)? else { continue };
+            while segment.read(RECORDS_AT_ONCE)? {}
+            let acted = segment.changes().filter(|change| change.plugins.contains(plugin));
+            found.extend(acted.map(|change| (stream.name().to_owned(), change.request.number.0)));
+        }
+    }
+    Ok(found)
 }
 
 /// The names of those of `streams` that a stream is after.

@@ -21,7 +21,7 @@ const TABLE_ROWS: usize = 1000;
 /// summaries of segments, not the frames; with --last or --since only those of the newest segments.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay journal ls --since 10m --state finished\n  afterbay journal ls --rid chatcmpl- --json"
+    after_help = "Example:\n  afterbay journal ls --since 10m --state finished\n  afterbay journal ls --rid chatcmpl- --json\n  afterbay journal ls --finish abort --since 1h"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -32,6 +32,12 @@ pub(crate) struct Args {
     /// Only requests in this state
     #[arg(long)]
     state: Option<StateArg>,
+    /// Only requests with this finish reason of the sender, such as `length` or `abort`
+    #[arg(long, value_name = "REASON")]
+    finish: Option<String>,
+    /// Only requests with a row that this plugin acted on. Reads all records, not the summaries alone
+    #[arg(long, value_name = "NAME")]
+    plugin: Option<String>,
     /// Only requests with a row at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     since: Option<u64>,
@@ -80,6 +86,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             StateArg::Finished => RequestState::Finished,
             StateArg::Abandoned => RequestState::Abandoned,
         }),
+        finish: args.finish,
         since_unix_ns: args.since,
         until_unix_ns: args.until,
         ..RequestFilter::default()
@@ -87,9 +94,18 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let selected = args.place.select_since(load, args.since)?;
     // One more than shown tells whether there are more.
     let last = args.last.or((!args.json).then_some(TABLE_ROWS + 1));
-    let mut listed = match last {
-        Some(last) => legs::newest(&selected.streams, &filter, last)?,
-        None => legs::requests(&selected.streams, &filter)?,
+    let mut listed = match (last, &args.plugin) {
+        (Some(last), None) => legs::newest(&selected.streams, &filter, last)?,
+        (last, Some(plugin)) => {
+            let acted = legs::acted_on_by(&selected.streams, plugin)?;
+            let mut all = legs::requests(&selected.streams, &filter)?;
+            all.retain(|request| {
+                request.0.iter().any(|leg| acted.contains(&(leg.stream.clone(), leg.of.number.0)))
+            });
+            all.drain(..all.len().saturating_sub(last.unwrap_or(usize::MAX)));
+            all
+        }
+        (None, None) => legs::requests(&selected.streams, &filter)?,
     };
     let is_cut = args.last.is_none() && !args.json && listed.len() > TABLE_ROWS;
     if is_cut {

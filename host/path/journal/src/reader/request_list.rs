@@ -100,6 +100,7 @@ impl RequestFilter {
             && self.rids.as_ref().is_none_or(|rids| rids.contains(&info.rid))
             && self.attributes.iter().all(|attribute| info.attributes.contains(attribute))
             && self.state.is_none_or(|state| info.state == state)
+            && self.finish.as_ref().is_none_or(|finish| info.finish == *finish)
             && self.since_unix_ns.is_none_or(|since| info.last_unix_ns >= since)
             && self.until_unix_ns.is_none_or(|until| info.first_unix_ns < until)
     }

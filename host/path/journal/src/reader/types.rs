@@ -26,6 +26,8 @@ pub struct RequestFilter {
     pub rid_prefix: Option<String>,
     /// The request is in this state.
     pub state: Option<RequestState>,
+    /// The sender gave this finish reason.
+    pub finish: Option<String>,
     /// The last row was received at or after this time, unix nanoseconds.
     pub since_unix_ns: Option<u64>,
     /// The first row was received before this time, unix nanoseconds.

@@ -1,10 +1,10 @@
 //! The newest requests, on a journal of many small segments.
 
-use super::NS;
+use super::{NS, STREAM, Scene};
 use afterbay_journal::reader::{JournalReader, RequestFilter, RequestState, StreamReader};
 use afterbay_journal::{
     Background, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage, RowFinish,
-    SyncPolicy,
+    SyncPolicy, Verdict,
 };
 use afterbay_journal_view::legs;
 use std::collections::BTreeMap;
@@ -83,6 +83,7 @@ fn the_last_requests_are_the_end_of_the_list_of_all() {
         RequestFilter { state: Some(RequestState::Live), ..RequestFilter::default() },
         RequestFilter { state: Some(RequestState::Finished), ..RequestFilter::default() },
         RequestFilter { since_unix_ns: Some((1_700_000_000 + 90) * NS), ..RequestFilter::default() },
+        RequestFilter { finish: Some("stop".into()), ..RequestFilter::default() },
         RequestFilter { until_unix_ns: Some((1_700_000_000 + 20) * NS), ..RequestFilter::default() },
     ];
     for filter in filters {
@@ -93,4 +94,23 @@ fn the_last_requests_are_the_end_of_the_list_of_all() {
             assert_eq!(newest, all[all.len().saturating_sub(last)..], "the last {last} of {filter:?}");
         }
     }
+}
+
+#[test]
+fn requests_are_found_by_their_finish_reason_and_by_the_plugin_that_acted_on_them() {
+    let mut scene = Scene::new();
+    let (a, b, c) = (scene.request("a"), scene.request("b"), scene.request("c"));
+    scene.row(a, &[1], "", &[("budget", Verdict::Annotate, "half of it is spent")]);
+    scene.row(b, &[1], "", &[("stop-loop", Verdict::Finish, "loops")]);
+    scene.row(c, &[1], "abort", &[]);
+    scene.row(a, &[1], "length", &[]);
+    scene.writer.flush().unwrap();
+    let streams = [JournalReader::open(scene.dir.path()).unwrap().stream(STREAM).unwrap()];
+    let acted = |plugin| legs::acted_on_by(&streams, plugin).unwrap();
+    assert_eq!(acted("budget"), [(STREAM.to_owned(), a.number().0)].into());
+    assert_eq!(acted("stop-loop"), [(STREAM.to_owned(), b.number().0)].into());
+    assert!(acted("pii").is_empty());
+    let filter = RequestFilter { finish: Some("abort".into()), ..RequestFilter::default() };
+    let found = legs::requests(&streams, &filter).unwrap();
+    assert_eq!(found.iter().map(|request| &*request.first().of.rid).collect::<Vec<_>>(), ["c"]);
 }
