@@ -96,7 +96,8 @@ struct Fold {
     /// Component of each plugin, by its name, as the open segment has recorded it.
     plugins: HashMap<Arc<str>, PluginFacts>,
     names: HashMap<Box<str>, Arc<str>>,
-    ended: VecDeque<EndedRequest>,
+    /// Requests that have ended and were not taken, each with the segment in which it was seen first.
+    ended: VecDeque<(SegmentId, EndedRequest)>,
     settled: Vec<SettledFrame>,
     content: RowContent,
     error: Option<ReadError>,
@@ -226,10 +227,10 @@ impl EndedReader {
         let Fold { ended, time, .. } = &mut self.fold;
         std::iter::from_fn(move || {
             let is_full = ended.len() > WAITING_MAX;
-            let is_ready = |first: &EndedRequest| {
+            let is_ready = |(_, first): &(SegmentId, EndedRequest)| {
                 time.is_divided(first.info.number.0) && (!waits || is_full || first.sink.is_some())
             };
-            let mut request = ended.pop_front_if(|first| is_ready(first))?;
+            let (_, mut request) = ended.pop_front_if(|first| is_ready(first))?;
             request.gpu_ns = time.take(request.info.number.0);
             Some(request)
         })
@@ -250,7 +251,8 @@ impl EndedReader {
     pub fn needs(&self) -> Option<SegmentId> {
         let open = self.segment().filter(|_| !self.is_finished);
         let begun = self.fold.begun.keys().next().copied();
-        [open, begun, self.fold.waiting_frame()].into_iter().flatten().min()
+        let waiting = self.fold.ended.iter().map(|(segment, _)| *segment).min();
+        [open, begun, waiting, self.fold.waiting_frame()].into_iter().flatten().min()
     }
 
     /// Requests that have not ended.
@@ -410,7 +412,7 @@ impl Fold {
         }
         let end = EndPosition { segment: self.segment, offset, number: info.number };
         let has_contents = self.frames == FrameUse::Contents;
-        self.ended.push_back(live.end(&self.stream, info, end, has_contents));
+        self.ended.push_back((live.first_segment, live.end(&self.stream, info, end, has_contents)));
     }
 
     fn finish<'a>(&mut self, open: impl Iterator<Item = &'a RequestInfo>) {
@@ -433,7 +435,7 @@ impl Fold {
         let name = shared(&mut self.names, name);
         self.sinks.push(name.clone());
         if let [only] = self.sinks.as_slice() {
-            self.ended.iter_mut().for_each(|ended| _ = ended.sink.get_or_insert_with(|| only.clone()));
+            self.ended.iter_mut().for_each(|(_, ended)| _ = ended.sink.get_or_insert_with(|| only.clone()));
         }
         name
     }
@@ -444,7 +446,7 @@ impl Fold {
             return;
         }
         // The record about a request's last row stands after its end.
-        if let Some(ended) = self.ended.iter_mut().rfind(|ended| ended.info.number == request) {
+        if let Some((_, ended)) = self.ended.iter_mut().rfind(|(_, ended)| ended.info.number == request) {
             ended.sink = Some(sink.clone());
         }
     }

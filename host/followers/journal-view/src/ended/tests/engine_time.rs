@@ -143,3 +143,24 @@ fn a_step_counts_from_the_arrival_of_the_first_request_after_a_pause() {
     let all = scene.ended(FrameUse::Facts);
     assert_eq!(["a", "b", "c"].map(|rid| of(&all, rid).gpu_ns), [20 * MS; 3]);
 }
+
+#[test]
+fn the_segments_of_an_ended_request_are_needed_while_it_waits_for_one_that_does_not_stream() {
+    let mut scene = Scene::new(SynthWire::Msgpack, 4096);
+    scene.record("first", 1);
+    scene.fill(2);
+    scene.record("whole", 3);
+    scene.step(&[("first", &[1], true)]);
+    let segments = scene.segments();
+    let mut reader = scene.reader(FrameUse::Facts);
+    ended(&mut reader, &segments[..segments.len() - 1]);
+    assert!(reader.open(segments[segments.len() - 1]).unwrap());
+    while reader.read(100).unwrap() {}
+    assert!(reader.requests().all(|request| request.info.rid != "first"));
+    assert_eq!(reader.needs(), Some(segments[0]));
+    scene.step(&[("whole", &[1, 2], true)]);
+    while reader.read(100).unwrap() {}
+    let rids: Vec<String> = reader.requests().map(|request| request.info.rid).collect();
+    assert_eq!(rids, ["first", "whole"]);
+    assert!(reader.needs() > Some(segments[0]));
+}
