@@ -410,6 +410,7 @@ fn plugin_run_continues_after_a_fault_with_a_new_instance_and_exits_1() {
 fn the_scenarios_of_the_examples_pass() {
     for (name, component, scenarios) in [
         ("stop-on-loop", example("stop-on-loop"), &["a-loop-is-finished.toml", "what-it-says.toml"][..]),
+        ("confidence", example("confidence"), &["collapse.toml"]),
         ("load-shedder", example("load-shedder"), &["a-reader-is-behind.toml", "pressure.toml"]),
     ] {
         // The directory in which `example` has built the component, so that nothing is built again.

@@ -2,7 +2,8 @@
 
 use afterbay_journal::reader::{JournalRow, RequestHistory, StreamCoverage, StreamReader};
 use afterbay_journal::{FrameNo, Position};
-use afterbay_wire::{DecodedFrame, Layouts, RequestRecord};
+use afterbay_wire::{Batch, DecodedFrame, Drafts, Layouts, RequestRecord, TopLogprobs};
+use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
 
 /// The received content of a row.
@@ -12,11 +13,105 @@ pub struct Content {
     pub ids: Vec<i64>,
     /// Only rows behind a detokenizer have a text.
     pub text: Option<String>,
+    /// The facts that the engine says of the tokens.
+    pub facts: TokenFacts,
+}
+
+/// The facts that an engine says of a row's tokens. Counts are of the request so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenFacts {
+    /// The logprob of each id. Empty if the row has not one for each.
+    pub logprobs: Vec<f32>,
+    /// The most probable tokens in the place of each id. No place if the row has not one for each.
+    pub top_logprobs: TopLogprobs,
+    /// Tokens of the prompt from the engine's cache.
+    pub cached_tokens: Option<u64>,
+    /// Tokens of reasoning.
+    pub reasoning_tokens: Option<u64>,
+    /// Tokens of a draft model.
+    pub drafts: Drafts,
+    /// The version of the weights.
+    pub weight_version: Option<String>,
+}
+
+impl TokenFacts {
+    fn read(batch: &Batch, row: u32) -> TokenFacts {
+        let mut facts = TokenFacts {
+            cached_tokens: batch.cached_tokens(row),
+            reasoning_tokens: batch.reasoning_tokens(row),
+            drafts: batch.drafts(row),
+            weight_version: batch.weight_version(row).map(str::to_owned),
+            ..TokenFacts::default()
+        };
+        batch.logprobs(row, &mut facts.logprobs);
+        batch.top_logprobs(row, &mut facts.top_logprobs);
+        facts
+    }
+
+    /// The facts that the engine says, as JSON.
+    pub fn json(&self) -> Value {
+        let mut json = Map::new();
+        let mut say = |name: &str, value: Value| {
+            if !value.is_null() {
+                json.insert(name.to_owned(), value);
+            }
+        };
+        say("logprobs", json!(Some(&self.logprobs).filter(|logprobs| !logprobs.is_empty())));
+        let starts = std::iter::once(0).chain(self.top_logprobs.ends.iter().copied());
+        let place = |(start, end): (u32, &u32)| {
+            let place = start as usize..*end as usize;
+            let ids = self.top_logprobs.ids[place.clone()].iter();
+            ids.zip(&self.top_logprobs.logprobs[place]).collect::<Vec<_>>()
+        };
+        let places: Vec<_> = starts.zip(&self.top_logprobs.ends).map(place).collect();
+        say(
+            "top_logprobs",
+            json!(Some(places).filter(|places| places.iter().any(|place| !place.is_empty()))),
+        );
+        say("cached_tokens", json!(self.cached_tokens));
+        say("reasoning_tokens", json!(self.reasoning_tokens));
+        say("drafted_tokens", json!(self.drafts.drafted));
+        say("accepted_tokens", json!(self.drafts.accepted));
+        say("weight_version", json!(self.weight_version));
+        json.into()
+    }
+
+    /// Adds the facts of a later row, in which counts are newer.
+    fn update(&mut self, later: &TokenFacts) {
+        self.logprobs.extend(&later.logprobs);
+        self.cached_tokens = later.cached_tokens.or(self.cached_tokens);
+        self.reasoning_tokens = later.reasoning_tokens.or(self.reasoning_tokens);
+        self.drafts.drafted = later.drafts.drafted.or(self.drafts.drafted);
+        self.drafts.accepted = later.drafts.accepted.or(self.drafts.accepted);
+        self.weight_version = later.weight_version.clone().or(self.weight_version.take());
+    }
+
+    /// The facts of a request's rows, as a phrase: `40 tokens of reasoning, mean logprob -0.42`. Counts of 0 are left out.
+    pub fn phrase<'c>(rows: impl Iterator<Item = &'c Content>) -> Option<String> {
+        let mut all = TokenFacts::default();
+        rows.for_each(|row| all.update(&row.facts));
+        let some = |count: Option<u64>| count.filter(|count| *count > 0);
+        let mut parts = Vec::new();
+        parts.extend(
+            some(all.cached_tokens).map(|count| format!("{count} tokens of the prompt from its cache")),
+        );
+        parts.extend(some(all.reasoning_tokens).map(|count| format!("{count} tokens of reasoning")));
+        parts.extend(some(all.drafts.drafted).map(|count| format!("{count} tokens drafted")));
+        parts.extend(some(all.drafts.accepted).map(|count| format!("{count} draft tokens accepted")));
+        let sum: f64 = all.logprobs.iter().copied().map(f64::from).sum();
+        if !all.logprobs.is_empty() {
+            parts.push(format!("mean logprob {:.3}", sum / all.logprobs.len() as f64));
+        }
+        parts.extend(all.weight_version.map(|version| format!("weights {version}")));
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
 }
 
 impl Content {
     fn bytes(&self) -> usize {
-        size_of_val(self.ids.as_slice()) + self.text.as_ref().map_or(0, String::len)
+        let TokenFacts { logprobs, top_logprobs, .. } = &self.facts;
+        let tokens = size_of_val(logprobs.as_slice()) + top_logprobs.ids.len() * 12;
+        size_of_val(self.ids.as_slice()) + self.text.as_ref().map_or(0, String::len) + tokens
     }
 }
 
@@ -132,14 +227,15 @@ impl<'a> ContentReader<'a> {
         let frame = frame.ok_or_else(|| self.absent(row.frame))?;
         if frame.is_release_marker() {
             // The marker itself has no content; the held rows that it releases have.
-            return Ok(Content { ids: Vec::new(), text: None });
+            return Ok(Content { ids: Vec::new(), text: None, facts: TokenFacts::default() });
         }
         let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), self.layouts) else {
             return Err(Absent::NotDecoded);
         };
         let mut ids = Vec::new();
         batch.row_ids(row.row, &mut ids);
-        Ok(Content { ids, text: batch.text(row.row).map(str::to_owned) })
+        let text = batch.text(row.row).map(str::to_owned);
+        Ok(Content { ids, text, facts: TokenFacts::read(&batch, row.row) })
     }
 
     /// The record of a request. `None`: no record of the request came before its first row.
@@ -183,5 +279,24 @@ impl<'a> ContentReader<'a> {
             true => Absent::Removed,
             false => Absent::Unreadable,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_facts_of_rows_are_told_in_a_phrase_and_those_that_an_engine_does_not_say_are_left_out() {
+        let row = |logprobs: &[f32], accepted| {
+            let drafts = Drafts { drafted: None, accepted };
+            let facts = TokenFacts { logprobs: logprobs.to_vec(), drafts, ..TokenFacts::default() };
+            Content { ids: Vec::new(), text: None, facts }
+        };
+        let rows = [row(&[-1.0, -0.5], Some(1)), row(&[-1.5], Some(3))];
+        let phrase = TokenFacts::phrase(rows.iter());
+        assert_eq!(phrase.as_deref(), Some("3 draft tokens accepted, mean logprob -1.000"));
+        assert_eq!(rows[1].facts.json(), json!({"logprobs": [-1.5], "accepted_tokens": 3}));
+        assert_eq!(TokenFacts::phrase([row(&[], None)].iter()), None);
     }
 }

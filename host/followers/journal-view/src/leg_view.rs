@@ -73,6 +73,7 @@ impl<'a> LegView<'a> {
                 "tokens_forwarded": row.forwarded,
                 "ids": content.ok().map(|content| &content.ids),
                 "text": text,
+                "engine": content.ok().map(|content| content.facts.json()),
                 "missing": content.err().map(|why| why.words()),
                 "passage": passage(&row.passage),
                 "actions": row.actions.iter().map(|action| self.action(row, action)).collect::<Vec<_>>(),

@@ -9,7 +9,7 @@ use afterbay_journal::reader::{
 };
 use afterbay_journal::{Passage, PluginAction, PluginComponent, StoredReplacement, Verdict, stored_rid};
 use afterbay_journal_view::asked;
-use afterbay_journal_view::content::{ContentBounds, ContentReader};
+use afterbay_journal_view::content::{ContentBounds, ContentReader, TokenFacts};
 use afterbay_journal_view::ending::{DETOKENIZER, LegEnd, SCHEDULER, TokenizerHint};
 use afterbay_journal_view::json::{state, whole};
 use afterbay_journal_view::leg_view::LegView;
@@ -282,6 +282,9 @@ fn print_leg(leg: &LegView<'_>, begun: u64, all_ids: bool) -> std::io::Result<()
         request.dropped
     );
     screen::say_wrapped(&line, 2);
+    if let Some(facts) = TokenFacts::phrase(contents.iter().flatten()) {
+        screen::say_wrapped(format!("the engine says: {facts}"), 2);
+    }
     let has_text = contents.iter().flatten().any(|content| content.text.is_some());
     let mut heads = vec!["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "OUTCOME", "SENT", "TAKEN BY"];
     if has_text {

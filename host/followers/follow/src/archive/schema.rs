@@ -108,7 +108,7 @@ fn common<R: 'static>(facts: &StreamFacts) -> [Column<R>; 2] {
 /// The table of requests.
 pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
     type Of = Column<EndedRequest>;
-    let columns: [Of; 45] = [
+    let columns: [Of; 48] = [
         Of::count(
             "number",
             "Number of the request in its stream. `instance`, `stream` and `number` are the key of the row.",
@@ -197,6 +197,21 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
         Of::maybe_count("cached_tokens", "Tokens of the prompt that the engine took from its cache.", |it| {
             it.facts.as_ref()?.cached_tokens
         }),
+        Of::maybe_count(
+            "reasoning_tokens",
+            "Tokens of the answer that the engine counts as reasoning, in the last row.",
+            |it| it.facts.as_ref()?.reasoning_tokens,
+        ),
+        Of::maybe_count(
+            "drafted_tokens",
+            "Tokens that a draft model proposed, in the last row. Null if the engine does not say.",
+            |it| it.facts.as_ref()?.drafts.drafted,
+        ),
+        Of::maybe_count(
+            "accepted_tokens",
+            "Tokens of a draft model that the model accepted, in the last row. Null if the engine does not say.",
+            |it| it.facts.as_ref()?.drafts.accepted,
+        ),
         Of::maybe_count(
             "completion_tokens",
             "The engine's own count of the tokens, in the last row.",

@@ -6,7 +6,7 @@ use afterbay_journal::reader::StreamReader;
 use afterbay_journal::{
     Outcome, Passage, PluginAction, Position, ReadError, StoredReplacement, is_release_marker, stored_rid,
 };
-use afterbay_wire::{Batch, DecodedFrame, Decoder, RoutedExperts, SamplingMask, WeightSpan};
+use afterbay_wire::{Batch, DecodedFrame, Decoder, Finish, RoutedExperts, SamplingMask, WeightSpan};
 use bytes::Bytes;
 
 use super::UNKNOWN_ID;
@@ -179,6 +179,11 @@ impl FrameContents {
         }
         facts.prompt_tokens = batch.prompt_tokens(row).or(facts.prompt_tokens);
         facts.cached_tokens = batch.cached_tokens(row).or(facts.cached_tokens);
+        // These counts grow from row to row, and only first and last rows are read.
+        if batch.finish(row) != Finish::Running {
+            facts.reasoning_tokens = batch.reasoning_tokens(row);
+            facts.drafts = batch.drafts(row);
+        }
         facts.first_token_ns = facts.first_token_ns.or_else(|| batch.first_token_ns(row));
         if let Some(version) = batch.weight_version(row) {
             facts.weight_version = Some(version.into());

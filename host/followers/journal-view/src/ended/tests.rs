@@ -9,7 +9,7 @@ use afterbay_journal::{
 };
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
-use afterbay_wire::{BatchKind, Layouts};
+use afterbay_wire::{BatchKind, Drafts, Layouts};
 use bytes::Bytes;
 
 use super::*;
@@ -509,4 +509,23 @@ fn gaps_are_given_with_their_rows_and_settled_frames_with_their_sizes() {
     assert_eq!(frames.len(), 2);
     assert_eq!((frames[1].frame, frames[1].bytes), (frame, Some(bytes.len() as u32)));
     assert_eq!((frames[1].requests, frames[1].tokens, frames[1].received_unix_ns), (1, 1, scene.now));
+}
+
+#[test]
+fn the_last_row_says_the_counts_of_reasoning_and_drafts() {
+    for wire in WIRES {
+        let all = Scene::filled(wire).ended(FrameUse::Facts);
+        let facts = of(&all, "long").facts.as_ref().unwrap();
+        let counts = (wire != SynthWire::EngineCore).then_some(0);
+        assert_eq!(facts.reasoning_tokens, counts, "vLLM counts none");
+        assert_eq!(facts.drafts, Drafts::default(), "no speculative decoding");
+    }
+    let mut scene = Scene::new(SynthWire::EngineCore, 1 << 20);
+    let bytes = include_bytes!("../../../../../tests/fixtures/vllm/syn_spec_counts.frame");
+    let frame = scene.append(bytes);
+    scene.outcome(frame, &[("cmpl-x-0-0a1b2c3d", &[7], true)], &[], None);
+    let all = scene.ended(FrameUse::Facts);
+    let usage = crate::usage::UsageRecord::new("i", &all[0]);
+    assert_eq!((usage.drafted_tokens, usage.accepted_tokens), (Some(24), Some(14)));
+    assert_eq!(usage.reasoning_tokens, None);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use afterbay_journal::reader::{RequestInfo, RequestState};
 use afterbay_journal::{FrameNo, RequestNo, SWALLOWED, SegmentId, TokenGap, Verdict};
-use afterbay_wire::{RequestRecord, RoutedExperts, SamplingMask, WeightSpan};
+use afterbay_wire::{Drafts, RequestRecord, RoutedExperts, SamplingMask, WeightSpan};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::EndedBy;
@@ -159,6 +159,10 @@ pub struct EngineFacts {
     pub prompt_tokens: Option<u64>,
     /// Tokens of the prompt that the engine took from its cache.
     pub cached_tokens: Option<u64>,
+    /// Tokens of the answer that the engine counts as reasoning, in the last row of the request.
+    pub reasoning_tokens: Option<u64>,
+    /// Tokens that a draft model proposed, and those that the model accepted, in the last row of the request.
+    pub drafts: Drafts,
     /// Time from the request's entry into the engine's queue to its first token, in nanoseconds, by the engine's clock. `None` if
     /// the engine does not say: SGLang without `--enable-metrics`, vLLM with `--disable-log-stats`.
     pub first_token_ns: Option<u64>,

@@ -40,6 +40,15 @@ pub struct UsageRecord {
     pub prompt_ids: Option<u64>,
     /// Tokens of the prompt that the scheduler took from its cache. `None` if no frame says it.
     pub cached_tokens: Option<u64>,
+    /// Tokens of the answer that the scheduler counts as reasoning, in the last row. `None` as `completion_tokens`.
+    #[serde(default)]
+    pub reasoning_tokens: Option<u64>,
+    /// Tokens that a draft model proposed, in the last row. `None` if the scheduler does not say.
+    #[serde(default)]
+    pub drafted_tokens: Option<u64>,
+    /// Tokens of a draft model that the model accepted, in the last row. `None` if the scheduler does not say.
+    #[serde(default)]
+    pub accepted_tokens: Option<u64>,
     /// Nanoseconds from the scheduler's queue to the first token, by the scheduler's clock. `None` if the scheduler does not say.
     pub first_token_ns: Option<u64>,
     /// The request's part of the time for which the engine worked, in nanoseconds: the sum over all requests is that time.
@@ -100,6 +109,9 @@ impl UsageRecord {
             prompt_ids: record
                 .and_then(|record| record.prompt_tokens.filter(|_| record.multimodal.is_empty())),
             cached_tokens: facts.and_then(|facts| facts.cached_tokens),
+            reasoning_tokens: facts.and_then(|facts| facts.reasoning_tokens),
+            drafted_tokens: facts.and_then(|facts| facts.drafts.drafted),
+            accepted_tokens: facts.and_then(|facts| facts.drafts.accepted),
             first_token_ns: facts.and_then(|facts| facts.first_token_ns),
             gpu_ns: ended.gpu_ns,
             completion_tokens: info.completion_tokens,

@@ -90,6 +90,12 @@ pub struct Group {
     pub prompt_tokens: u64,
     /// Tokens of prompts from the scheduler's cache, of the requests where the scheduler counted them.
     pub cached_tokens: u64,
+    /// Tokens that the scheduler counted as reasoning.
+    pub reasoning_tokens: u64,
+    /// Tokens that a draft model proposed, of the requests where the scheduler counted them.
+    pub drafted_tokens: u64,
+    /// Tokens of a draft model that the model accepted, of the requests where the scheduler counted them.
+    pub accepted_tokens: u64,
     /// Tokens received.
     pub tokens_received: u64,
     /// Tokens forwarded.
@@ -117,6 +123,9 @@ impl Group {
         self.requests += 1;
         self.prompt_tokens += record.prompt_tokens.unwrap_or(0);
         self.cached_tokens += record.cached_tokens.unwrap_or(0);
+        self.reasoning_tokens += record.reasoning_tokens.unwrap_or(0);
+        self.drafted_tokens += record.drafted_tokens.unwrap_or(0);
+        self.accepted_tokens += record.accepted_tokens.unwrap_or(0);
         self.tokens_received += record.tokens_received;
         self.tokens_forwarded += record.tokens_forwarded;
         self.tokens_replaced += record.tokens_replaced;
