@@ -127,6 +127,9 @@ class Plugin(exports.Plugin):
     def answered(self, answers):
         return []
 
+    def due(self, time_ms, requests):
+        return []
+
     def export_state(self):
         return b""
 

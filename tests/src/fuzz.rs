@@ -49,7 +49,7 @@ fn decode(bytes: &[u8], layouts: &Layouts) {
             barrier.to_json(Wrapped::Open);
             _ = (barrier.load(), barrier.finished_requests().count());
             if let Some(named) = barrier.named_rows() {
-                _ = named.ended(&[0], "ended");
+                _ = named.ended(&[0], &FinishReason::Length);
             }
         }
         DecodedFrame::Batch(batch) => {
@@ -83,7 +83,7 @@ fn decode(bytes: &[u8], layouts: &Layouts) {
                     }
                 }
             }
-            if let Ok(ended) = batch.ended(&[last], "ended") {
+            if let Ok(ended) = batch.ended(&[last], &FinishReason::Length) {
                 look_at(&ended);
             }
             _ = (batch.load(), batch.finished_requests().count(), batch.without_rows());

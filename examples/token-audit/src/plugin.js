@@ -43,7 +43,7 @@ export const plugin = {
       settingsSchema: JSON.stringify(SCHEMA),
       columns: { outputIds: true, finished: true },
       writes: "delta",
-      wants: { pressure: false, changed: false, state: false },
+      wants: { pressure: false, changed: false, state: false, timer: false },
     };
   },
 
@@ -86,6 +86,9 @@ export const plugin = {
   changed() {},
   pressure() {},
   answered() {
+    return [];
+  },
+  due() {
     return [];
   },
   exportState() {

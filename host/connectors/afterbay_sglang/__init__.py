@@ -44,7 +44,7 @@ def register() -> None:
 
 
 def _register_hooks(settings: Settings) -> None:
-    from . import abort, detokenizer, ids, ingress, readers, rust_server, text, tool_calls, workers
+    from . import abort, detokenizer, errors, ids, ingress, readers, rust_server, text, tool_calls, workers
 
     tool_calls.find_front_end()
     wanted = abort.hooks(settings)
@@ -64,6 +64,7 @@ def _register_hooks(settings: Settings) -> None:
     if settings.ingress:
         _apply_request_record()
     # Whatever joins rows: these hooks do not depend on the settings.
+    _apply(errors.hooks(), without=errors.NOT_HOOKED)
     _apply(tool_calls.hooks(), without="tool calls may arrive broken in chunks of several tokens")
 
 

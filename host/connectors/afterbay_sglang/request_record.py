@@ -104,6 +104,7 @@ def _record(scheduler: Any, request: Any, prompt_ids: Optional[Sequence[int]]) -
         session=_session(request) or getattr(request, "session_id", None),
         priority=getattr(request, "priority", None),
         stream=getattr(request, "stream", None) if generates else None,
+        front_end=getattr(request, "http_worker_ipc", None),
         routing_key=getattr(request, "routing_key", None),
         bootstrap=None if room is None else request_record.given(request, [(name, f"bootstrap_{name}", ()) for name in ("host", "port", "room")]),
         trace=_trace(stats) if stats is not None else None,

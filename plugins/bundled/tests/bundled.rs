@@ -32,6 +32,7 @@ fn opened(request: &u64) -> Opened<'static> {
         rid: "r",
         front_end: "",
         sink: "",
+        arrived_ms: 0,
         prompt_tokens: 0,
         received_tokens: 0,
         resumed: false,

@@ -38,6 +38,24 @@ pub fn prompt_ids(request: RequestId) -> Option<Vec<TokenId>> {
     host::request::prompt_ids(request)
 }
 
+/// Calls at a time that the plugin chooses. The plugin must ask for [`Calls::TIMER`](crate::Calls::TIMER).
+pub mod timer {
+    use super::{RequestId, host};
+
+    /// Sets the timer of an open request to this time, in milliseconds since 1970-01-01 UTC as
+    /// [`Batch::time_ms`](crate::Batch::time_ms), in place of the time before. [`Plugin::due`](crate::Plugin::due)
+    /// is called at that time, or at once if it has passed. Each request has one timer, which ends with the
+    /// request and with the instance: one that takes over sets its own.
+    pub fn set(request: RequestId, time_ms: u64) {
+        host::timer::set(request, time_ms);
+    }
+
+    /// Removes the timer of a request.
+    pub fn clear(request: RequestId) {
+        host::timer::clear(request);
+    }
+}
+
 /// The plugin's own metrics on Afterbay's `/metrics`: `afterbay_plugin_own_NAME`. Grant: `metrics`.
 ///
 /// A name has 1 to 64 bytes of `a-z`, `0-9` and `_` and does not start with a digit. A plugin may use 64

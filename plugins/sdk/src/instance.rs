@@ -52,6 +52,12 @@ impl<P: Plugin> Instance<P> {
         verdicts.into_list()
     }
 
+    pub fn due(&self, time_ms: u64, requests: &[RequestId]) -> Vec<RequestVerdict> {
+        let mut verdicts = RequestVerdicts::new();
+        self.with(|plugin| plugin.due(time_ms, requests, &mut verdicts));
+        verdicts.into_list()
+    }
+
     pub fn export_state(&self) -> Vec<u8> {
         self.with(Plugin::export_state).unwrap_or_default()
     }

@@ -127,14 +127,14 @@ pub mod abi;
 pub use abi::afterbay::plugin::log::Level;
 pub use abi::afterbay::plugin::signals::{Load, Queue, Sink, SinkState, Snapshot};
 pub use abi::afterbay::plugin::types::{
-    Action, Calls, Columns, Ending, FinishKind, FinishReason, IdShape, Opened, Replacement, RequestId,
-    TokenId, Verdict,
+    Action, Calls, Columns, Ending, Failure, FinishKind, FinishReason, IdShape, Opened, Replacement,
+    RequestId, TokenId, Verdict,
 };
 pub use abi::{ConfigureError, RequestAction, RequestVerdict, StateError};
 pub use attributes::{AttributeIs, Attributes};
 pub use batch::{Batch, Row, Rows};
 pub use error::{bad_setting, missing};
-pub use host::{asked, attributes, call, health, metrics, prompt_ids, signals, store, tokenizer};
+pub use host::{asked, attributes, call, health, metrics, prompt_ids, signals, store, timer, tokenizer};
 pub use log::log;
 pub use plugin::{NoSettings, Plugin};
 pub use request_verdicts::RequestVerdicts;

@@ -70,6 +70,12 @@ pub trait Plugin: Sized + 'static {
         let _ = (answers, verdicts);
     }
 
+    /// Announces that the [timers](crate::timer) of these requests are due. Comes between two batches, at most
+    /// once in 10 ms. The rows of a request without a verdict stay held. Requires [`Calls::TIMER`].
+    fn due(&mut self, time_ms: u64, requests: &[RequestId], verdicts: &mut RequestVerdicts) {
+        let _ = (time_ms, requests, verdicts);
+    }
+
     /// Returns the state of the open requests for the instance that replaces this one at a reload: at most 64
     /// MiB. Requires [`Calls::STATE`].
     fn export_state(&mut self) -> Vec<u8> {
@@ -164,6 +170,13 @@ macro_rules! export {
                     answers: ::std::vec::Vec<$crate::call::Answer>,
                 ) -> ::std::vec::Vec<$crate::abi::RequestVerdict> {
                     INSTANCE.with(|instance| instance.answered(&answers))
+                }
+
+                fn due(
+                    time_ms: u64,
+                    requests: ::std::vec::Vec<$crate::RequestId>,
+                ) -> ::std::vec::Vec<$crate::abi::RequestVerdict> {
+                    INSTANCE.with(|instance| instance.due(time_ms, &requests))
                 }
 
                 fn export_state() -> ::std::vec::Vec<u8> {

@@ -1,4 +1,4 @@
-//! The verdicts of a plugin on requests whose calls have been answered.
+//! The verdicts of a plugin on requests between two batches.
 
 use crate::abi::{RequestAction, RequestVerdict};
 use crate::verdicts::{cut_reason, replacement};
@@ -26,8 +26,8 @@ impl RequestVerdicts {
         self.give(request, RequestAction::Release(rows));
     }
 
-    /// Ends the request, and its held rows become its last row. Without held rows, the next row of the request
-    /// becomes its last. A text alone is a reason of kind [`FinishReason::Stop`].
+    /// Ends the request, and its held rows become its last row. Without held rows, Afterbay sends a last row of
+    /// its own. A text alone is a reason of kind [`FinishReason::Stop`].
     pub fn finish(&mut self, request: RequestId, reason: impl Into<FinishReason>) {
         self.end(request, reason.into(), None);
     }

@@ -28,6 +28,7 @@ pub(crate) struct StandIn {
     pub(crate) last_call: CallId,
     pub(crate) not_ready: Option<String>,
     pub(crate) time_ms: u64,
+    pub(crate) timers: BTreeMap<RequestId, u64>,
 }
 
 /// The labels of a metric: names and values.
@@ -90,6 +91,16 @@ pub(crate) fn record_line(level: Level, request: Option<RequestId>, message: &st
 pub(crate) mod signals {
     pub(crate) fn read() -> crate::abi::afterbay::plugin::signals::Snapshot {
         super::HOST.with_borrow(|host| host.signals.clone()).unwrap_or_else(super::nothing_waits)
+    }
+}
+
+pub(crate) mod timer {
+    pub(crate) fn set(request: crate::abi::RequestId, time_ms: u64) {
+        super::HOST.with_borrow_mut(|host| host.timers.insert(request, time_ms));
+    }
+
+    pub(crate) fn clear(request: crate::abi::RequestId) {
+        super::HOST.with_borrow_mut(|host| host.timers.remove(&request));
     }
 }
 

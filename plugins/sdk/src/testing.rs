@@ -3,7 +3,7 @@
 //! The harness calls the plugin like the host: settings as JSON, only the columns that the plugin reads, one
 //! plugin value for the whole test. It does not enforce limits; `afterbay plugin run` does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::call::{Answer, CallError, Response};
 use crate::columns::batch_of;
@@ -82,7 +82,9 @@ impl<P: Plugin> Harness<P> {
     /// # Errors
     /// As [`Harness::new`].
     pub fn restart(&mut self, settings: &str) -> Result<(), ConfigureError> {
-        HOST.with_borrow_mut(|host| (host.calls, host.not_ready) = (Vec::new(), None));
+        HOST.with_borrow_mut(|host| {
+            (host.calls, host.not_ready, host.timers) = (Vec::new(), None, BTreeMap::new())
+        });
         let instance = Instance::new();
         instance.configure(settings)?;
         (self.instance, self.open) = (instance, BTreeSet::new());
@@ -107,6 +109,21 @@ impl<P: Plugin> Harness<P> {
     /// Passes the outcomes of calls to the plugin, in one call. Returns its verdicts on requests.
     pub fn answer_all(&mut self, answers: Vec<Answer>) -> Vec<RequestVerdict> {
         self.instance.answered(&answers)
+    }
+
+    /// Tells the plugin of the timers that are due at the present time ([`set_time_ms`](Harness::set_time_ms)), in one
+    /// call. Returns its verdicts on requests; none if no timer is due.
+    pub fn due(&mut self) -> Vec<RequestVerdict> {
+        let (now, mut due) = HOST.with_borrow_mut(|host| {
+            let now = host.time_ms;
+            let due = host.timers.iter().filter(|(_, at)| **at <= now).map(|(request, at)| (*at, *request));
+            let due: Vec<(u64, RequestId)> = due.collect();
+            due.iter().for_each(|(_, request)| _ = host.timers.remove(request));
+            (now, due)
+        });
+        due.sort_unstable();
+        let due: Vec<RequestId> = due.into_iter().map(|(_, request)| request).collect();
+        if due.is_empty() { Vec::new() } else { self.instance.due(now, &due) }
     }
 
     /// The reason why the plugin marks the stream as not ready.
@@ -185,6 +202,7 @@ impl<P: Plugin> Harness<P> {
             rid: format!("request-{request}"),
             front_end: String::new(),
             sink: String::new(),
+            arrived_ms: HOST.with_borrow(|host| host.time_ms),
             prompt_tokens: 0,
             received_tokens: 0,
             resumed: false,
@@ -207,7 +225,10 @@ impl<P: Plugin> Harness<P> {
     pub fn close(&mut self, request: RequestId) {
         self.instance.close(&[request]);
         self.open.remove(&request);
-        HOST.with_borrow_mut(|host| host.attributes.remove(&request));
+        HOST.with_borrow_mut(|host| {
+            host.attributes.remove(&request);
+            host.timers.remove(&request);
+        });
     }
 
     /// Returns and removes the lines that were logged so far.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Action, Ending, FinishReason, Replacement, Row, TokenId, Verdict};
+use crate::{Action, Ending, Failure, FinishReason, Replacement, Row, TokenId, Verdict};
 
 /// The most bytes of a reason, message, note, sink name or `matched`. The rest is cut.
 pub const REASON_BYTES_MAX: usize = 256;
@@ -46,11 +46,12 @@ impl Verdicts {
     /// `{"type": "stop", "matched": <text>}`.
     ///
     /// ```
-    /// # use afterbay_plugin::{FinishReason, Row, Verdicts};
+    /// # use afterbay_plugin::{Failure, FinishReason, Row, Verdicts};
     /// # fn ends(verdicts: &mut Verdicts, row: Row<'_>) {
     /// verdicts.finish(row, "stop-on-loop");
     /// verdicts.finish(row, FinishReason::Length);
     /// verdicts.finish(row, FinishReason::Abort("forbidden".into()));
+    /// verdicts.finish(row, Failure { status: 503, message: "try again".into() });
     /// # }
     /// ```
     pub fn finish(&mut self, row: Row<'_>, reason: impl Into<FinishReason>) {
@@ -171,6 +172,9 @@ pub(crate) fn cut_reason(reason: FinishReason) -> FinishReason {
         FinishReason::Stop(text) => FinishReason::Stop(cut(text)),
         FinishReason::Length => FinishReason::Length,
         FinishReason::Abort(text) => FinishReason::Abort(cut(text)),
+        FinishReason::Error(Failure { status, message }) => {
+            FinishReason::Error(Failure { status, message: cut(message) })
+        }
     }
 }
 
@@ -178,6 +182,12 @@ pub(crate) fn cut_reason(reason: FinishReason) -> FinishReason {
 impl From<&str> for FinishReason {
     fn from(matched: &str) -> Self {
         Self::Stop(matched.to_owned())
+    }
+}
+
+impl From<Failure> for FinishReason {
+    fn from(failure: Failure) -> Self {
+        Self::Error(failure)
     }
 }
 

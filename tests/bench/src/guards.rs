@@ -351,6 +351,7 @@ fn open(plugin: &mut Plugin, rid: &str, requests: &[u64]) -> anyhow::Result<()> 
         rid,
         front_end: "",
         sink: "",
+        arrived_ms: 0,
         prompt_tokens: 64,
         received_tokens: 0,
         resumed: false,

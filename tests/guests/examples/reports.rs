@@ -19,7 +19,7 @@ impl Plugin for Reports {
     }
 
     fn opened(&mut self, opened: &Opened) {
-        let Opened { request, rid, prompt_tokens, received_tokens, resumed, front_end, sink } = opened;
+        let Opened { request, rid, prompt_tokens, received_tokens, resumed, front_end, sink, .. } = opened;
         afterbay_plugin::info!(request: *request, "opened {rid} {front_end:?} {sink:?} {prompt_tokens} {received_tokens} {resumed}");
     }
 

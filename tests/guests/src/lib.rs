@@ -88,6 +88,10 @@ macro_rules! silent_calls {
             Vec::new()
         }
 
+        fn due(_: u64, _: Vec<afterbay_plugin::RequestId>) -> Vec<afterbay_plugin::RequestVerdict> {
+            Vec::new()
+        }
+
         fn export_state() -> Vec<u8> {
             Vec::new()
         }

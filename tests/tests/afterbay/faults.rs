@@ -95,7 +95,7 @@ fn with_on_fault_terminate_a_fault_ends_its_requests_also_in_the_scheduler() {
         let ended = afterbay.event_where("RequestFinishedEarly", |event| event["rid"] == "a");
         assert_eq!(
             (&ended["plugin"], &ended["reason"]),
-            (&"guard".into(), &"afterbay: plugin \"guard\" did not judge this row".into()),
+            (&"guard".into(), &"500 afterbay: plugin \"guard\" did not judge this row".into()),
             "{ended}"
         );
         let metrics =
@@ -234,7 +234,7 @@ fn with_on_fault_terminate_a_quarantined_plugin_lets_no_row_pass() {
         assert_eq!(rows(&reader.frame()), [row(&rid, &[], 0, Some("abort"))]);
     }
     assert!(afterbay.until_ready(503).contains("requests are aborted"));
-    let reason = "afterbay: plugin \"guard\" is quarantined";
+    let reason = "500 afterbay: plugin \"guard\" is quarantined";
     afterbay.event_where("RequestFinishedEarly", |event| event["rid"] == "r-2" && event["reason"] == reason);
     assert_eq!(afterbay.metrics().plugin_by("guard", "faults_total", "kind", "trap"), 1);
     // Health checks bypass plugins, so they pass.

@@ -39,12 +39,14 @@ class Manager:
     def multi_http_worker_event_loop(self): ...
     async def _handle_batch_output(self, batch): ...
     async def _distribute_result_to_workers(self, message): ...
+    async def _handle_abort_finish_reason(self, out, state, is_stream): ...
 
 
 SCHEDULER = [("scheduler.Scheduler.init_ipc_channels", "AFTER"), ("scheduler.Scheduler.__init__", "AFTER")]
 ABORT = [("scheduler.Scheduler.abort_request", "AROUND")]
 SAMPLES = [("io_struct.GenerateReqInput.regenerate_rid", "AROUND")]
 RECORDS = [("scheduler.Scheduler.handle_generate_request", "AROUND"), ("scheduler.Scheduler.handle_embedding_request", "AROUND"), ("sglang.srt.session.session_controller.Session.create_req", "AFTER")]
+ERRORS = [("tokenizer_manager.TokenizerManager._handle_abort_finish_reason", "AROUND")]
 TOKENIZER = [
     ("tokenizer_manager.TokenizerManager.__init__", "BEFORE"),
     ("tokenizer_manager.TokenizerManager._handle_batch_output", "AROUND"),
@@ -91,7 +93,7 @@ def test_nothing_set_registers_nothing_and_imports_nothing(registry, monkeypatch
 def test_ingress_hooks_the_scheduler_and_the_rids_of_samples_only(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + RECORDS
+    assert registry.registered == SCHEDULER + SAMPLES + RECORDS + ERRORS
 
 
 @pytest.mark.parametrize("tenant, openai", [("header:X-Tenant", []), ("user", [("sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.handle_request", "AROUND")])])
@@ -99,20 +101,20 @@ def test_a_source_of_tenants_hooks_the_requests_too(registry, all_modules, monke
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_TENANT", tenant)
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + [("tokenizer_manager.TokenizerManager.generate_request", "AROUND"), *openai] + RECORDS
+    assert registry.registered == SCHEDULER + SAMPLES + [("tokenizer_manager.TokenizerManager.generate_request", "AROUND"), *openai] + RECORDS + ERRORS
 
 
 def test_credit_hooks_the_readers_only(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_CREDIT", "/c")
     afterbay_sglang.register()
-    assert registry.registered == TOKENIZER + ROUTER + DETOKENIZER
+    assert registry.registered == TOKENIZER + ROUTER + DETOKENIZER + ERRORS
 
 
 def test_a_text_ingress_hooks_the_detokenizer_too(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_TEXT_INGRESS", "ipc:///t")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")] + RECORDS
+    assert registry.registered == SCHEDULER + SAMPLES + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")] + RECORDS + ERRORS
 
 
 PARSERS = [
@@ -145,7 +147,7 @@ def test_the_parsers_are_hooked_whatever_is_set(registry, all_modules, all_parse
     for name, value in variables.items():
         monkeypatch.setenv(f"AFTERBAY_{name}", value)
     afterbay_sglang.register()
-    assert registry.registered == others + PARSERS
+    assert registry.registered == others + ERRORS + PARSERS
 
 
 def test_a_version_without_a_parser_is_named_in_a_warning_and_starts(registry, all_modules, all_parsers, fake_modules, monkeypatch, caplog):
@@ -153,7 +155,7 @@ def test_a_version_without_a_parser_is_named_in_a_warning_and_starts(registry, a
     monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.5.30")
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + RECORDS + [hook for hook in PARSERS if "json_array" not in hook[0]]
+    assert registry.registered == SCHEDULER + SAMPLES + RECORDS + ERRORS + [hook for hook in PARSERS if "json_array" not in hook[0]]
     [warning] = [record.getMessage() for record in caplog.records]
     assert "SGLang 0.5.30 has no usable sglang.srt.function_call.json_array_parser.JsonArrayParser.parse_streaming_increment" in warning
 
@@ -173,7 +175,7 @@ def test_registering_twice_hooks_once(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + RECORDS
+    assert registry.registered == SCHEDULER + SAMPLES + RECORDS + ERRORS
 
 
 def test_a_spawned_child_hooks_only_what_it_has_loaded(registry, fake_modules, monkeypatch):

@@ -61,7 +61,7 @@ impl EndedBy {
     /// As [`EndedBy::of`], with the verdict, the plugin and the text of the action.
     pub fn of_verdict(early: Option<(Verdict, &str, &str)>, info: &RequestInfo) -> EndedBy {
         match (early, info.state) {
-            (Some((Verdict::Abort, plugin, text)), _) if text.starts_with("afterbay: plugin ") => {
+            (Some((Verdict::Error, plugin, text)), _) if text.contains(" afterbay: plugin ") => {
                 EndedBy::Fault(plugin.to_owned())
             }
             (Some((_, plugin, _)), _) => EndedBy::of_name(plugin),
@@ -179,9 +179,10 @@ impl<'a> LegEnd<'a> {
     /// The finish reason that the reader got, and the text beside it.
     fn got(&self) -> Option<(&str, Option<&str>)> {
         match self.early {
-            Some((_, action)) if action.verdict == Verdict::Abort => Some(("abort", Some(&action.text))),
-            Some((_, action)) if action.verdict == Verdict::Length => Some(("length", None)),
-            Some((_, action)) => Some(("stop", Some(&action.text))),
+            Some((_, action)) => {
+                let text = Some(&*action.text).filter(|text| !text.is_empty());
+                action.verdict.finish_reason().map(|reason| (reason, text))
+            }
             None if self.is_early() || self.is_without_row() => None,
             None => self.said().map(|said| (said, None)),
         }
@@ -265,7 +266,9 @@ impl<'a> LegEnd<'a> {
             format!(" with row {} of frame {}{of_stream}", row.row, row.frame)
         });
         let got = match self.got() {
-            Some(("abort", Some(message))) => format!("finish reason abort (message: {message:?})"),
+            Some((reason @ ("abort" | "error"), Some(message))) => {
+                format!("finish reason {reason} (message: {message:?})")
+            }
             Some((reason, Some(matched))) => format!("finish reason {reason} (matched: {matched:?})"),
             Some((reason, None)) => format!("finish reason {reason}"),
             None => "a finish reason that is no longer in the journal".to_owned(),

@@ -31,6 +31,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Route => "route",
         Verdict::SkipText => "skip-text",
         Verdict::Abort => "abort",
+        Verdict::Error => "error",
         Verdict::Annotate => "annotate",
         Verdict::Fault => "fault",
         Verdict::Other(_) => "other",

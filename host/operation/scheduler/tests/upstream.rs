@@ -71,12 +71,12 @@ fn form() -> AbortForm {
 /// Waits until the PUSH gives this answer.
 async fn until(upstream: &SocketUpstream, is_so: impl Fn(&Result<(), UpstreamError>) -> bool) {
     for _ in 0..3000 {
-        if is_so(&upstream.abort("r", &form()).await) {
+        if is_so(&upstream.abort("r", None, &form()).await) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("not in 30 s: {:?}", upstream.abort("r", &form()).await);
+    panic!("not in 30 s: {:?}", upstream.abort("r", None, &form()).await);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn an_abort_reaches_the_one_scheduler_that_is_connected_and_is_refused_where_the
         let upstream = SocketUpstream::bind(&endpoint, SchedulerSocket::Pull).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
-        let told = upstream.abort("r", &form()).await.unwrap_err().to_string();
+        let told = upstream.abort("r", None, &form()).await.unwrap_err().to_string();
         assert_eq!(told, format!("no scheduler is connected to {endpoint}"));
 
         let there = path.clone();
@@ -127,7 +127,7 @@ fn vllms_dealer_gets_the_type_and_the_ids_as_two_parts_after_it_said_that_it_is_
         engine.connect(&endpoint).await.unwrap();
         engine.send(zeromq::ZmqMessage::from(vec![0x80; 4096])).await.unwrap();
         let form = AbortForm::of(AbortShape::Names);
-        while upstream.abort("cmpl-1", &form).await.is_err() {
+        while upstream.abort("cmpl-1", None, &form).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let parts = engine.recv().await.unwrap().into_vec();
@@ -150,7 +150,7 @@ fn a_scheduler_that_takes_nothing_is_told_and_the_queue_for_it_is_bounded() {
         let upstream = std::sync::Arc::new(upstream);
         for _ in 0..2000 {
             let (upstream, rid, form) = (upstream.clone(), rid.clone(), form.clone());
-            aborts.spawn(async move { upstream.abort(&rid, &form).await });
+            aborts.spawn(async move { upstream.abort(&rid, None, &form).await });
         }
         let told = aborts.join_all().await;
         let full =

@@ -17,7 +17,7 @@ use afterbay_journal::reader::OperatorAbort;
 use afterbay_scheduler::upstream::{SchedulerSocket, SocketUpstream, UpstreamError};
 use afterbay_stream::{ABORTED, AbortSender, FinishedEarly, RequestStatus, StreamHandle};
 use afterbay_supervision::fdstore::{FdName, FdStore, Kept};
-use afterbay_wire::{AbortForm, AbortShape, is_health_check};
+use afterbay_wire::{AbortForm, AbortShape, FinishReason, is_health_check};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, OwnedFd};
@@ -306,7 +306,8 @@ impl Aborts {
         }
         // If the engine sends no further row, the stream sends the abort once it has made the last row.
         if is_answered
-            && let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await
+            && let Err(error) =
+                self.send(channel, upstream, &form, (rid, None), OPERATOR, AbortBy::Operator).await
         {
             end(OperatorAbort::No).await;
             return Err(Refusal::unavailable("failed", format!("{continues}: {error}")));
@@ -340,7 +341,7 @@ impl Aborts {
     }
 
     async fn abort_one_finished(&self, channel: &Channel, finished: FinishedEarly) {
-        let FinishedEarly { rid, plugin, shape } = finished;
+        let FinishedEarly { rid, plugin, reason, shape } = finished;
         let (by, label) = match &plugin {
             Some(plugin) => (format!("plugin {plugin}"), AbortBy::Plugin),
             None => (OPERATOR.to_owned(), AbortBy::Operator),
@@ -355,7 +356,7 @@ impl Aborts {
             Err(why) => return failed(why),
         };
         // A failure was published.
-        let _published = self.send(channel, upstream, &form, &rid, &by, label).await;
+        let _published = self.send(channel, upstream, &form, (&rid, reason.as_ref()), &by, label).await;
     }
 
     async fn send(
@@ -363,12 +364,12 @@ impl Aborts {
         channel: &Channel,
         upstream: &SocketUpstream,
         form: &AbortForm,
-        rid: &str,
+        (rid, reason): (&str, Option<&FinishReason>),
         by: &str,
         label: AbortBy,
     ) -> Result<(), UpstreamError> {
         let (stream, by) = (channel.stream.as_str().into(), by.into());
-        match upstream.abort(rid, form).await {
+        match upstream.abort(rid, reason, form).await {
             Ok(()) => {
                 channel.counters.sent.add(label, 1);
                 let to = upstream.endpoint().to_owned();

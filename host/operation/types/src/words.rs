@@ -71,6 +71,8 @@ words! {
         Length = "length",
         /// The row becomes the last of its request, with the finish reason `abort`.
         Abort = "abort",
+        /// The row becomes the last of its request, with an error.
+        Error = "error",
         /// The row passes unchanged, and the journal records a note.
         Annotate = "annotate",
         /// The row goes to another sink.

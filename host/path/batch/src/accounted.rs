@@ -18,8 +18,10 @@ pub struct Row {
     pub is_counted: bool,
     /// Whether, and how, the scheduler ends the request with this row.
     pub finish: FinishKind,
-    /// Whether the request begins with this row.
+    /// Whether the row is the first of its request.
     pub first: bool,
+    /// Whether plugins were not told of the request before.
+    pub opens: bool,
     /// Whether a plugin finished the request before this row: the row is dropped and counted as swallowed.
     pub swallowed: bool,
     /// Whether the request closes with this batch unless rows of the request are held.
@@ -50,6 +52,8 @@ impl Row {
 pub struct AnyRow {
     /// Any [`Row::first`].
     pub first: bool,
+    /// Any [`Row::opens`].
+    pub opens: bool,
     /// Any [`Row::may_close`].
     pub may_close: bool,
     /// Any [`Row::hidden`].
@@ -67,6 +71,7 @@ impl AnyRow {
     #[inline]
     pub fn add(&mut self, row: &Row, is_shifted: bool, skips: bool) {
         self.first |= row.first;
+        self.opens |= row.opens;
         self.may_close |= row.may_close;
         self.hidden |= row.hidden;
         self.needs_edit |= row.swallowed || is_shifted;

@@ -1,5 +1,6 @@
 //! The plugin chain's decision for a row.
 
+use afterbay_journal::Verdict;
 use afterbay_wire::FinishReason;
 
 /// The chain's decision for a row: the sum of the verdicts of all plugins.
@@ -48,7 +49,35 @@ pub fn not_judged(plugin: &str) -> String {
     format!("afterbay: plugin {plugin:?} did not judge this row")
 }
 
-/// The finish reason of a request that a plugin aborts.
-pub fn aborted(message: &str) -> FinishReason {
-    FinishReason::Abort { message: message.to_owned(), status_code: None, err_type: None }
+/// The HTTP status of a request that Afterbay ends because a plugin failed.
+const FAULT_STATUS: u16 = 500;
+
+/// The finish reason of a request that Afterbay ends because a plugin failed.
+pub fn failed(message: &str) -> FinishReason {
+    FinishReason::Error { status: FAULT_STATUS, message: message.to_owned() }
+}
+
+/// The journal's verdict and text for a finish reason.
+pub fn recorded_end(finish: &FinishReason) -> (Verdict, String) {
+    match finish {
+        FinishReason::Stop(matched) => (Verdict::Finish, matched.clone()),
+        FinishReason::Length => (Verdict::Length, String::new()),
+        FinishReason::Abort(message) => (Verdict::Abort, message.clone()),
+        FinishReason::Error { status, message } => (Verdict::Error, format!("{status} {message}")),
+    }
+}
+
+/// The finish reason of [`recorded_end`]. `None`: the verdict ends no request.
+pub fn end_of_record(verdict: Verdict, text: &str) -> Option<FinishReason> {
+    Some(match verdict {
+        Verdict::Finish => FinishReason::Stop(text.to_owned()),
+        Verdict::Length => FinishReason::Length,
+        Verdict::Abort => FinishReason::Abort(text.to_owned()),
+        Verdict::Error => {
+            let (status, message) = text.split_once(' ').unwrap_or(("", text));
+            let status = status.parse().unwrap_or(FAULT_STATUS);
+            FinishReason::Error { status, message: message.to_owned() }
+        }
+        _ => return None,
+    })
 }

@@ -47,7 +47,7 @@ mod settled;
 
 pub use accounted::{Accounted, AnyRow, Row};
 pub use content::Content;
-pub use decision::{Decision, Destination, RowContent, aborted, not_judged};
+pub use decision::{Decision, Destination, RowContent, end_of_record, failed, not_judged, recorded_end};
 pub use decoded::{Decoded, DecodedBarrier, DecodedBatch, FrameDecoder};
 pub use held::{HeldRow, ReleasedRow, hold_end_words};
 pub use joins::{JoinEnds, Joins, SingleRows};

@@ -2,7 +2,7 @@
 
 use crate::accounted::{Accounted, Row};
 use crate::content::Content;
-use crate::decision::{Decision, Destination, RowContent, aborted};
+use crate::decision::{Decision, Destination, RowContent, failed};
 use crate::held::{HeldRow, ReleasedRow};
 use crate::settled::{BatchChange, Settled, SettledContent};
 use crate::tokens::ReceivedTokens;
@@ -94,14 +94,14 @@ impl ChainOutput {
         }
     }
 
-    /// Drops the row's tokens and aborts its request, because `plugin` had to judge the row and did not.
+    /// Drops the row's tokens and ends its request with an error, because `plugin` had to judge the row and did not.
     pub fn terminate(&mut self, row: u32, plugin: &str, message: &str) {
         let decision = &mut self.decide()[row as usize];
         (decision.content, decision.text) = (RowContent::Dropped, None);
         // An earlier plugin may have finished the request.
-        let aborts = decision.finish.is_none();
-        decision.finish.get_or_insert_with(|| aborted(message));
-        self.verdicts.push_terminate(row, plugin, message, aborts);
+        let ends = decision.finish.is_none();
+        decision.finish.get_or_insert_with(|| failed(message));
+        self.verdicts.push_terminate(row, plugin, message, ends);
     }
 
     /// Removes the verdicts that change or end a row that leaves with the batch: none is carried out.

@@ -5,7 +5,7 @@
 
 use afterbay_config::Takes;
 use afterbay_events::Name;
-use afterbay_wire::Batch;
+use afterbay_wire::{Batch, RequestRecord};
 
 /// The properties of a request that decide which sink reads the request.
 #[derive(Debug, Default)]
@@ -21,6 +21,13 @@ impl ReaderKey {
     pub fn of(batch: &Batch, row: u32) -> ReaderKey {
         let front_end = batch.front_end(row).unwrap_or_default().into();
         ReaderKey { key: Some(reader_key(batch, row)), front_end }
+    }
+
+    /// Reads the properties from the request's record.
+    pub fn of_record(record: &RequestRecord) -> ReaderKey {
+        let front_end = record.front_end.as_deref();
+        let key = crc32fast::hash(front_end.unwrap_or(&record.rid).as_bytes());
+        ReaderKey { key: Some(key), front_end: front_end.unwrap_or_default().into() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The verdicts of the plugins on the rows of a batch, as the journal records them.
 
+use crate::decision::{failed, recorded_end};
 use crate::held::hold_end_words;
 use afterbay_events::HoldEnd;
 use afterbay_journal::{PluginAction, Verdict};
@@ -89,11 +90,12 @@ impl RecordedVerdicts {
         self.0.insert(at, action(row, plugin, Verdict::SkipText, "", forwarded));
     }
 
-    /// Records that this row drops its tokens, and that its request is aborted if `aborts`.
-    pub fn push_terminate(&mut self, row: u32, plugin: &str, message: &str, aborts: bool) {
+    /// Records that this row drops its tokens, and that its request ends with an error if `ends`.
+    pub fn push_terminate(&mut self, row: u32, plugin: &str, message: &str, ends: bool) {
         self.0.push(action(row, plugin, Verdict::Drop, message, 0));
-        if aborts {
-            self.0.push(action(row, plugin, Verdict::Abort, message, 0));
+        if ends {
+            let (verdict, text) = recorded_end(&failed(message));
+            self.0.push(action(row, plugin, verdict, &text, 0));
         }
     }
 

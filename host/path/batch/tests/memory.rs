@@ -74,7 +74,7 @@ fn live(requests: u64) -> (Ledger, FrameLog, u64) {
     let records = Records::new(writer, policy, &recovered, telemetry.clone(), health, at);
     let mut log = FrameLog::new(records, &recovered);
     let (links, gap) = (LedgerLinks::default(), RestartGap::default());
-    let mut ledger = Ledger::new(&[], links, gap, routing, telemetry, at.instant);
+    let mut ledger = Ledger::new(&[], links, gap, routing, telemetry, at);
     let mut decoder = FrameDecoder::new(Layouts::builtin());
     for first in (0..requests).step_by(1000) {
         let row =

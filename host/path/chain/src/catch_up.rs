@@ -117,7 +117,7 @@ pub(crate) struct MissedCalls {
 /// A call that the old instance had and its successor had not.
 pub(crate) enum MissedCall {
     Open(Vec<OpenedRequest>),
-    Process(OwnedColumns),
+    Process(Box<OwnedColumns>),
     Changed(u64, Option<Arc<str>>),
     Close(Vec<u64>),
 }

@@ -21,6 +21,7 @@ use afterbay_batch::ledger::Ledger;
 use afterbay_batch::{Accounted, ChainOutput, Row, Timestamp, not_judged};
 use afterbay_events::Name;
 use afterbay_events::event::PluginRemoved;
+use afterbay_journal::{FrameNo, JournalRequest};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, Opened, Plugin, ReloadError};
 use afterbay_wire::FinishKind;
@@ -29,7 +30,7 @@ use input::ChainInput;
 pub use input::finish_kind;
 use std::collections::HashSet;
 use std::ops::BitOr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The plugins of a stream, in the order of the configuration.
 pub struct Chain {
@@ -37,6 +38,8 @@ pub struct Chain {
     calls: ChainCalls,
     input: ChainInput,
     telemetry: ChainTelemetry,
+    /// The time of the last tick: the clock of timers is the wall's.
+    ticked_at: Option<Timestamp>,
 }
 
 impl Chain {
@@ -67,7 +70,7 @@ impl Chain {
             };
             slots.push(slot);
         }
-        Chain { slots, calls, input: ChainInput::default(), telemetry }
+        Chain { slots, calls, input: ChainInput::default(), telemetry, ticked_at: Some(now) }
     }
 
     /// Exports the plugins for the next process. The chain continues if that process does not take over.
@@ -257,14 +260,36 @@ impl Chain {
         self.with_slot(&plugin, ledger, now, |slot, context| slot.finish_catch_up(result, context));
     }
 
-    /// Starts plugins again that could not be started. Called between two batches.
-    pub fn tick(&mut self, ledger: &Ledger, now: Timestamp) {
-        self.for_each_slot(ledger, now, PluginSlot::tick);
+    /// Tells the plugins of a request that begins without a row.
+    pub fn open(&mut self, handle: JournalRequest, ledger: &Ledger, now: Timestamp) {
+        let Some((rid, request)) = ledger.request(handle) else { return };
+        let opened = open_requests::beginning(rid, request, ledger);
+        self.for_each_slot(ledger, now, |slot, context| slot.open(&opened, context));
+        self.send_calls(ledger);
+    }
+
+    /// Starts plugins again that could not be started, tells plugins of timers that are due, and gives requests that are to end a
+    /// row to end with. Called between two batches, of which `frame` was the last.
+    pub fn tick(&mut self, held_rows: &mut HeldRows, frame: FrameNo, ledger: &Ledger, now: Timestamp) {
+        self.ticked_at = Some(now);
+        self.for_each_slot(ledger, now, |slot, context| {
+            slot.tick(context);
+            slot.tell_of_timers(held_rows, context);
+            if slot.has_ends() {
+                slot.give_rows_to_ends(held_rows, frame, context);
+            }
+        });
+        self.send_calls(ledger);
     }
 
     /// The time at which [`Chain::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        self.slots.iter().filter_map(PluginSlot::deadline).min()
+        let timer = self.slots.iter().filter_map(PluginSlot::next_timer_ms).min();
+        let timer = timer.zip(self.ticked_at).map(|(at_ms, ticked)| {
+            let left = at_ms.saturating_mul(1_000_000).saturating_sub(ticked.unix_ns);
+            ticked.instant + Duration::from_nanos(left)
+        });
+        self.slots.iter().filter_map(PluginSlot::deadline).chain(timer).min()
     }
 
     /// Calls each plugin with the batch, and composes the verdicts.

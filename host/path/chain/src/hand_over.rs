@@ -4,7 +4,7 @@
 
 use crate::setup::PluginSetup;
 use afterbay_config::Mode;
-use afterbay_runtime::{Ending, FinishReason, Replacement};
+use afterbay_runtime::{Ending, Failure, FinishReason, Replacement};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -70,6 +70,7 @@ pub(crate) enum HandedEnd {
     Stop { matched: String, replacement: Option<HandedReplacement> },
     Length { replacement: Option<HandedReplacement> },
     Abort { message: String, replacement: Option<HandedReplacement> },
+    Error { status: u16, message: String, replacement: Option<HandedReplacement> },
     Terminate { message: String },
 }
 
@@ -105,6 +106,9 @@ impl HandedEnd {
             FinishReason::Stop(matched) => HandedEnd::Stop { matched: matched.clone(), replacement },
             FinishReason::Length => HandedEnd::Length { replacement },
             FinishReason::Abort(message) => HandedEnd::Abort { message: message.clone(), replacement },
+            FinishReason::Error(Failure { status, message }) => {
+                HandedEnd::Error { status: *status, message: message.clone(), replacement }
+            }
         }
     }
 
@@ -114,6 +118,9 @@ impl HandedEnd {
             HandedEnd::Stop { matched, replacement } => (FinishReason::Stop(matched), replacement),
             HandedEnd::Length { replacement } => (FinishReason::Length, replacement),
             HandedEnd::Abort { message, replacement } => (FinishReason::Abort(message), replacement),
+            HandedEnd::Error { status, message, replacement } => {
+                (FinishReason::Error(Failure { status, message }), replacement)
+            }
             HandedEnd::Terminate { message } => return Err(message),
         };
         let replacement = replacement.map(|HandedReplacement { ids, text }| Replacement { ids, text });

@@ -19,13 +19,14 @@ fn resumed<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened
     Opened { received_tokens: request.received, resumed: true, ..beginning(rid, request, ledger) }
 }
 
-/// A request that begins with the current batch.
+/// A request that begins.
 pub fn beginning<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened<'l> {
     Opened {
         request: request.handle.number().0,
         rid,
         front_end: &request.reader.front_end,
         sink: ledger.sink_name(request).map_or("", |name| name),
+        arrived_ms: request.arrived_ms(),
         prompt_tokens: request.prompt_tokens,
         received_tokens: 0,
         resumed: false,
@@ -64,6 +65,8 @@ pub struct OpenedRequest {
     pub front_end: Box<str>,
     /// The sink of the request's rows.
     pub sink: Box<str>,
+    /// The time at which the record, or else the first row, was received, in milliseconds since 1970.
+    pub arrived_ms: u64,
     /// The length of the prompt in tokens.
     pub prompt_tokens: u64,
     /// Tokens that were received for the request and that the instance does not see.
@@ -84,6 +87,7 @@ impl OpenedRequest {
             rid: opened.rid.into(),
             front_end: opened.front_end.into(),
             sink: opened.sink.into(),
+            arrived_ms: opened.arrived_ms,
             prompt_tokens: opened.prompt_tokens,
             received_tokens: opened.received_tokens,
             resumed: opened.resumed,
@@ -111,6 +115,7 @@ impl OpenedRequest {
             rid: &self.rid,
             front_end: &self.front_end,
             sink: &self.sink,
+            arrived_ms: self.arrived_ms,
             prompt_tokens: self.prompt_tokens,
             received_tokens: self.received_tokens,
             resumed: self.resumed,

@@ -71,6 +71,8 @@ pub struct PluginSlot {
     differences: Last<Difference, DIFFERENCES_MAX>,
     mark: ReadinessMark,
     calls: SlotCalls,
+    /// The earliest time of the next call about timers, in milliseconds since 1970.
+    timers_after_ms: u64,
     /// Set from a change of the instance until the holds of the previous instance are ended.
     has_lost_holds: bool,
     /// Set once we have warned that this plugin asked to hold a row for longer than limits.hold.
@@ -113,6 +115,7 @@ impl PluginSlot {
             differences: Last::default(),
             mark: ReadinessMark::default(),
             calls: SlotCalls::default(),
+            timers_after_ms: 0,
             has_lost_holds: false,
             warned_hold_capped: false,
             telemetry: PluginTelemetry::new(config.name, telemetry),
@@ -271,6 +274,12 @@ impl PluginSlot {
         }
         self.record_missed_batch(opened, columns, context);
         judged
+    }
+
+    /// Tells the instance of a request that begins without a row.
+    pub fn open(&mut self, opened: &Opened<'_>, context: ChainContext<'_>) {
+        // There are no rows, so there are no verdicts.
+        let _none = self.judge(std::slice::from_ref(opened), &Columns::default(), context);
     }
 
     /// Lets the changes of the store since the last call outlive the process.

@@ -127,7 +127,7 @@ impl PluginAction<'_> {
 
     /// Whether the action makes its row the last row that the reader gets of the request.
     pub fn ends_request(&self) -> bool {
-        matches!(self.verdict, Verdict::Finish | Verdict::Length | Verdict::Abort)
+        self.verdict.finish_reason().is_some()
     }
 
     /// Whether the row was received after its request had ended for the reader.
@@ -169,8 +169,10 @@ pub enum Verdict {
     Route,
     /// Sends the row past the detokenizer.
     SkipText,
-    /// Aborts the request at the scheduler.
+    /// Ends the request with this row, with the finish reason `abort`.
     Abort,
+    /// Ends the request with this row, with an error. The text is the HTTP status, a space and the message.
+    Error,
     /// Stores a note with the row.
     Annotate,
     /// The plugin's call failed.
@@ -180,12 +182,25 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The finish reason that the reader gets, if the verdict ends the request.
+    pub fn finish_reason(self) -> Option<&'static str> {
+        match self {
+            Verdict::Finish => Some("stop"),
+            Verdict::Length => Some("length"),
+            Verdict::Abort => Some("abort"),
+            Verdict::Error => Some("error"),
+            _ => None,
+        }
+    }
+
     /// The bytes at the start of an action's text that are no content of the row, so that an erasure lets them stay.
     pub(crate) fn text_that_stays(self, text: &str) -> usize {
         match self {
             Verdict::Route | Verdict::SkipText => text.len(),
             Verdict::Drop if text == SWALLOWED => text.len(),
             Verdict::Replace => replacement_head(text),
+            // The status of the error.
+            Verdict::Error => text.find(' ').unwrap_or(0),
             _ => 0,
         }
     }

@@ -155,7 +155,7 @@ pub(crate) fn start(
         records: setup.records,
         ..LedgerLinks::default()
     };
-    let ledger = plan.ledger(&mut journal, links, gap, now.instant);
+    let ledger = plan.ledger(&mut journal, links, gap, now);
     let outputs =
         ChainTelemetry { stream: telemetry.clone(), metrics: metrics.clone(), health: plan.health.clone() };
     let woken = waker.clone();
@@ -202,7 +202,7 @@ impl Plan {
         let readers = self.resume(&mut journal, senders, is_kept);
         // The journal may lack the frame that was last received. (It may also lack a release marker, which is made anew.)
         lasting.receive.receive_again(journal.recovered.last_frame);
-        let ledger = self.ledger(&mut journal, links, RestartGap::default(), now.instant);
+        let ledger = self.ledger(&mut journal, links, RestartGap::default(), now);
         let restart_chain = |ledger: &Ledger, _: &mut Records| {
             match &holds {
                 Some(_) => chain.continue_after_hand_over(),
@@ -228,7 +228,13 @@ impl Plan {
     }
 
     /// The ledger with the live requests of the last run.
-    fn ledger(&self, journal: &mut OpenJournal, links: LedgerLinks, gap: RestartGap, now: Instant) -> Ledger {
+    fn ledger(
+        &self,
+        journal: &mut OpenJournal,
+        links: LedgerLinks,
+        gap: RestartGap,
+        now: Timestamp,
+    ) -> Ledger {
         let OpenJournal { writer, recovered, decoder } = journal;
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
         let mut ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry, now);

@@ -50,7 +50,12 @@ impl Stages {
                 self.settle(output, now)
             }
             // A frame without rows for the plugins.
-            Err(settled) => settled,
+            Err(settled) => {
+                if let Some(request) = self.ledger.take_recorded() {
+                    self.chain.open(request, &self.ledger, now);
+                }
+                settled
+            }
         };
         let closed = self.ledger.close_departed(&mut self.held_rows, &mut self.frame_log.records);
         if !closed.is_empty() {
@@ -129,7 +134,7 @@ impl Stages {
 
     /// Does what is due for the plugins.
     pub(crate) fn tick_chain(&mut self, now: Timestamp) {
-        self.chain.tick(&self.ledger, now);
+        self.chain.tick(&mut self.held_rows, self.frame_log.last_frame(), &self.ledger, now);
         self.chain.end_lost_holds(&mut self.held_rows);
     }
 }

@@ -127,7 +127,7 @@ impl Trial {
         let attributes = Some(attributes);
         let (links, gap) =
             (LedgerLinks { attributes, journal, ..LedgerLinks::default() }, RestartGap::default());
-        let ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry.clone(), begun.instant);
+        let ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry.clone(), begun);
         let calls = Arc::new(NoService::default());
         let chain_calls = ChainCalls::new(calls.clone(), Arc::new(|| ()));
         let outputs = ChainTelemetry { stream: telemetry, metrics: metrics.clone(), health };

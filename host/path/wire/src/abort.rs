@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 use afterbay_types::Engine;
 
 use crate::bounds::MAX_RID_BYTES;
+use crate::edit::FinishReason;
 use crate::error::AbortError;
 use crate::kind::AbortShape;
 use crate::sglang::{self, AbortReq};
@@ -58,9 +59,9 @@ impl AbortForm {
         }
     }
 
-    /// Encodes the message that ends `rid` and no other request. A message of several parts is one
-    /// [frame](afterbay_types::parts).
-    pub fn encode(&self, rid: &str) -> Result<Bytes, AbortError> {
+    /// Encodes the message that ends `rid` and no other request. The client of a request that the engine ends by itself gets
+    /// `reason`, where the engine lets it. A message of several parts is one [frame](afterbay_types::parts).
+    pub fn encode(&self, rid: &str, reason: Option<&FinishReason>) -> Result<Bytes, AbortError> {
         if rid.is_empty() {
             return Err(AbortError::Empty);
         }
@@ -68,7 +69,7 @@ impl AbortForm {
             return Err(AbortError::Long { bytes: rid.len() });
         }
         match &self.0 {
-            Form::Struct(form) => form.encode(rid),
+            Form::Struct(form) => form.encode(rid, reason),
             Form::Names => Ok(vllm::abort(rid)),
         }
     }
@@ -108,26 +109,42 @@ mod tests {
         let old = include_bytes!("../../../../tests/fixtures/versions/0.5.14/ctl_abort.pickle");
         assert_eq!(read_abort(&Bytes::from_static(old)), Some(("r0".to_owned(), false)));
         for shape in SHAPES {
-            let written = AbortForm::of(shape).encode(LONG).unwrap();
+            let written = AbortForm::of(shape).encode(LONG, None).unwrap();
             assert_eq!(read_abort(&written), read[0], "{shape:?}");
         }
     }
 
     #[test]
     fn the_rid_is_where_sglang_takes_no_prefix_of_it() {
-        let bytes = AbortForm::of(AbortShape::Msgpack).encode("r0").unwrap();
+        let bytes = AbortForm::of(AbortShape::Msgpack).encode("r0", None).unwrap();
         assert_eq!(&bytes[..], b"\x93\xa8AbortReq\xa9\0afterbay\xa2r0");
         let fields = ["http_worker_ipc", "new", "rid", "abort_all"];
         let json = json!({"module": "m", "class": "AbortReq", "fields": fields, "struct": true});
         let later = described(&json, "msgpack").unwrap();
-        let bytes = later.encode("r0").unwrap();
+        let bytes = later.encode("r0", None).unwrap();
         assert_eq!(&bytes[..], b"\x94\xa8AbortReq\xa2r0\xc0\xa9\0afterbay");
+    }
+
+    #[test]
+    fn the_reason_goes_to_an_engine_that_takes_one() {
+        let reason = FinishReason::Error { status: 503, message: "late".into() };
+        let fields = ["rid", "http_worker_ipc", "abort_all", "finished_reason", "later"];
+        let json = json!({"module": "m", "class": "AbortReq", "fields": fields, "struct": true});
+        let bytes = described(&json, "msgpack").unwrap().encode("r0", Some(&reason)).unwrap();
+        let map = b"\x84\xa4type\xa5abort\xa7message\xa4late\xabstatus_code\xcd\x01\xf7\xa8err_type\xc0";
+        assert_eq!(bytes, [&b"\x95\xa8AbortReq\xa9\0afterbay\xa2r0\xc2"[..], map].concat());
+        let pickled = described(&json, "pickle").unwrap().encode("r0", Some(&reason)).unwrap();
+        let tree = crate::pickle::Tree::parse(pickled.clone()).unwrap();
+        let fields = tree.object(tree.root()).unwrap().fields.unwrap();
+        let reason = tree.get(fields, "finished_reason").unwrap();
+        assert_eq!(tree.get(reason, "message").and_then(|value| tree.str(value)), Some("late"));
+        assert_eq!(read_abort(&pickled), Some(("r0".to_owned(), false)));
     }
 
     #[test]
     fn an_empty_rid_and_a_long_one_are_refused() {
         for shape in SHAPES {
-            let encode = |rid: &str| AbortForm::of(shape).encode(rid).map(|_| ());
+            let encode = |rid: &str| AbortForm::of(shape).encode(rid, None).map(|_| ());
             assert_eq!(encode(""), Err(AbortError::Empty));
             assert_eq!(encode(&"r".repeat(MAX_RID_BYTES)), Ok(()));
             let bytes = MAX_RID_BYTES + 1;

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use afterbay_types::Engine;
 
-use crate::edit::Edit;
+use crate::edit::{BlankRow, Edit};
 use crate::error::{EraseError, RowsError};
 use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};
 use crate::finish::{Finish, finish};
@@ -218,7 +218,8 @@ pub(crate) trait EngineBatch: Any + fmt::Debug + Send + Sync {
         edits: &[Edit],
         instead: &[(u32, PartRow)],
     ) -> Result<Option<Batch>, RowsError>;
-    fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError>;
+    /// A frame in this layout of these rows, at least one.
+    fn blank(&self, rows: &[BlankRow<'_>]) -> Result<Batch, RowsError>;
     fn erase(&self, batch: &Batch, rows: &[u32], left: &mut Vec<String>) -> Result<Bytes, EraseError>;
 
     /// The frame without its rows, if it says anything without them.

@@ -1,5 +1,7 @@
 //! Edits of a row: a plugin's verdict changes every value that must stay consistent.
 
+use crate::finish::FinishKind;
+
 /// The changes to one row. Unset fields leave the row unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
@@ -27,17 +29,41 @@ pub enum FinishReason {
     /// `{"type": "length", "length": …}`: the token limit (`FINISH_LENGTH`). The length is the request's count of tokens,
     /// including the row. For vLLM it is 1.
     Length,
-    /// `{"type": "abort", "message": …, "status_code": …, "err_type": …}` (`FINISH_ABORT`). For vLLM it is 2,
-    /// or 3 with a `status_code` from 400 on, which the client gets as error 500; the message is the `stop_reason`.
-    Abort {
-        /// The message. As in SGLang, an empty one becomes `Aborted`.
+    /// `{"type": "abort", "message": <this>, "status_code": None, "err_type": None}` (`FINISH_ABORT`). The client gets the
+    /// output so far. As in SGLang, an empty message becomes `Aborted`. For vLLM it is 2, and the message is the `stop_reason`.
+    Abort(String),
+    /// [`FinishReason::Abort`] with a `status_code`: the client gets an error in place of the output or behind it. For vLLM it
+    /// is 3, of which its server makes the status 500 and a message of its own.
+    Error {
+        /// The HTTP status of the request's answer, from 400 to 599.
+        status: u16,
+        /// The message.
         message: String,
-        /// The HTTP status of the request's answer. From 400 on the client gets an error instead of the output. `None`:
-        /// the client gets the output so far, with this reason.
-        status_code: Option<u16>,
-        /// The kind of error, in SGLang's words.
-        err_type: Option<String>,
     },
+}
+
+impl FinishReason {
+    /// The kind that a reader of the row sees.
+    pub fn kind(&self) -> FinishKind {
+        match self {
+            FinishReason::Stop(_) => FinishKind::Stop,
+            FinishReason::Length => FinishKind::Length,
+            FinishReason::Abort(_) | FinishReason::Error { .. } => FinishKind::Abort,
+        }
+    }
+}
+
+/// A row without tokens, of a request that goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct BlankRow<'a> {
+    /// The request's name.
+    pub rid: &'a str,
+    /// The front end that waits for the request, as rows name it.
+    pub front_end: Option<&'a str>,
+    /// The length of the prompt in tokens; 0 if it is not known.
+    pub prompt_tokens: u64,
+    /// The request's tokens so far.
+    pub completion_tokens: u64,
 }
 
 /// The change of a row's tokens.

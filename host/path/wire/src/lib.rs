@@ -53,7 +53,7 @@ pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::Engine;
 pub use batch::{Batch, BatchPart, EngineLoad, RidCells, Unread, is_first};
 pub use decode::{Decoder, decode, is_of_connector};
-pub use edit::{Edit, FinishReason, TokenEdit};
+pub use edit::{BlankRow, Edit, FinishReason, TokenEdit};
 pub use erase::ErasedFrame;
 pub use error::{AbortError, EraseError, PackError, RowsError, WireError};
 pub use facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};

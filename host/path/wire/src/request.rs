@@ -61,6 +61,9 @@ pub struct RequestRecord {
     /// The data-parallel rank that has the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_parallel_rank: Option<u64>,
+    /// The front end that waits for the request, as its rows name it, if several front ends share the scheduler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub front_end: Option<String>,
     /// The key by which a router chose the engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 
 use crate::batch::{Batch, BatchPart, PartRow};
-use crate::edit::{Edit, TokenEdit};
+use crate::edit::{BlankRow, Edit, FinishReason, TokenEdit};
 use crate::error::RowsError;
 use crate::finish::Finish;
 
@@ -230,17 +230,37 @@ impl Batch {
         self.of_engine().edit(parts, edits, &rows)
     }
 
-    /// Returns a frame like this one that ends the requests of some rows, ascending: each is aborted with this message
-    /// and has no tokens. Other fields of the frame stay.
+    /// Returns a frame in the layout of this one with these rows, which have no tokens. Of the rows of this frame nothing is
+    /// read, so that a frame of unreadable rows serves as well.
     ///
     /// The error: there are no rows, or they cannot be written.
-    pub fn ended(&self, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
-        if let Some(&row) = rows.iter().find(|row| **row >= self.rows) {
-            return Err(RowsError::Row { row, rows: self.rows });
-        }
+    pub fn blank(&self, rows: &[BlankRow<'_>]) -> Result<Batch, RowsError> {
         if rows.is_empty() {
             return Err(RowsError::NoRows);
         }
-        self.of_engine().ended(self, rows, message)
+        self.of_engine().blank(rows)
+    }
+
+    /// Returns a frame in the layout of this one that ends the requests of some rows, ascending, for this reason. The rows have
+    /// no tokens.
+    ///
+    /// The error: there are no rows, or they cannot be written.
+    pub fn ended(&self, rows: &[u32], finish: &FinishReason) -> Result<Batch, RowsError> {
+        if let Some(&row) = rows.iter().find(|row| **row >= self.rows) {
+            return Err(RowsError::Row { row, rows: self.rows });
+        }
+        let blank = rows.iter().map(|row| {
+            let rid = self.rid_of(*row).and_then(|rid| std::str::from_utf8(rid).ok());
+            Ok(BlankRow {
+                rid: rid.ok_or(RowsError::NoColumn { name: "rid" })?,
+                front_end: self.front_end(*row),
+                prompt_tokens: self.prompt_tokens(*row).unwrap_or(0),
+                completion_tokens: self.completion_tokens(*row).unwrap_or(0),
+            })
+        });
+        let blank = self.blank(&blank.collect::<Result<Vec<_>, RowsError>>()?)?;
+        let end = |row| Edit { finish: Some(finish.clone()), ..Edit::new(row) };
+        let edits: Vec<Edit> = (0..blank.rows).map(end).collect();
+        blank.edit(&edits)?.ok_or(RowsError::NoRows)
     }
 }

@@ -19,7 +19,7 @@ mod decode;
 mod probe;
 
 // Writing.
-mod ended;
+mod blank;
 mod erase;
 mod joining;
 mod json;

@@ -96,6 +96,7 @@ fn open(plugin: &mut Plugin, request: &Request, resumed: bool) {
         rid: "r",
         front_end: "",
         sink: "",
+        arrived_ms: 0,
         prompt_tokens: 0,
         received_tokens: request.received,
         resumed,

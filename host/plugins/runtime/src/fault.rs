@@ -60,6 +60,8 @@ pub enum Call {
     Pressure,
     /// `answered`.
     Answered,
+    /// `due`.
+    Due,
     /// `export-state`.
     ExportState,
     /// `import-state`.
@@ -78,6 +80,7 @@ impl fmt::Display for Call {
             Call::Changed => "changed",
             Call::Pressure => "pressure",
             Call::Answered => "answered",
+            Call::Due => "due",
             Call::ExportState => "export-state",
             Call::ImportState => "import-state",
         })

@@ -16,7 +16,7 @@ use wasmtime::component::{
 };
 use wasmtime::{Engine, ResourceLimiter, Store, StoreContextMut, UpdateDeadline};
 
-use crate::bindings::afterbay::plugin::{request, signals};
+use crate::bindings::afterbay::plugin::{request, signals, timer};
 use crate::columns::{RequestId, TokenId};
 use crate::deadline::{CallClock, Stop};
 use crate::effects::Effects;
@@ -30,6 +30,7 @@ use crate::limits::{
 use crate::lines::SourceLines;
 use crate::log::{Level, LogBook};
 use crate::meter::{Label, Mistakes, Written};
+use crate::timers::Timers;
 
 /// The start of the random numbers and the seed of maps. It is the same in every instance, so that a plugin that sees the
 /// same rows again does the same again. A plugin's maps are keyed by request numbers, which the host chooses, so a known
@@ -72,6 +73,7 @@ pub(crate) struct Guest {
     /// Readers of what the scheduler was asked for, for open requests that have a record.
     pub(crate) records: HashMap<RequestId, RecordReader>,
     pub(crate) effects: Effects,
+    pub(crate) timers: Timers,
     grants: Grants,
     /// The source lines of the component, for messages of faults.
     pub(crate) lines: Arc<SourceLines>,
@@ -96,6 +98,7 @@ impl Guest {
             attributes: HashMap::new(),
             records: HashMap::new(),
             effects: Effects::default(),
+            timers: Timers::default(),
             grants: grants.clone(),
             lines: Arc::clone(lines),
             mistakes: Mistakes::default(),
@@ -164,6 +167,17 @@ fn nothing_yet() -> signals::Snapshot {
 impl signals::Host for Guest {
     fn read(&mut self) -> wasmtime::Result<signals::Snapshot> {
         Ok(self.signals.clone())
+    }
+}
+
+impl timer::Host for Guest {
+    fn set(&mut self, request: RequestId, time_ms: u64) -> wasmtime::Result<()> {
+        self.timers.set(request, time_ms)
+    }
+
+    fn clear(&mut self, request: RequestId) -> wasmtime::Result<()> {
+        self.timers.clear(request);
+        Ok(())
     }
 }
 
@@ -306,6 +320,9 @@ pub(crate) fn linker(
             "afterbay:plugin/call" => outside::link_call(linker.instance(name)?)?,
             "afterbay:plugin/signals" => {
                 signals::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
+            }
+            "afterbay:plugin/timer" => {
+                timer::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
             }
             "afterbay:plugin/request" => {
                 request::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;

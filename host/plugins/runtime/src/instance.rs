@@ -277,6 +277,29 @@ impl Plugin {
         Ok(all)
     }
 
+    /// The time of the plugin's first timer, in milliseconds since 1970. `None` if it did not ask for `due`.
+    pub fn next_timer_ms(&self) -> Option<u64> {
+        self.live.as_ref().filter(|_| self.wants_call(CallSet::TIMER))?.store.data().timers.next_ms()
+    }
+
+    /// Tells the plugin of the timers that are due, of at most [`OPEN_REQUESTS_MAX`] requests. Returns the verdicts about
+    /// requests, at most one each. The stream checks that the requests are open. No call if none is due.
+    ///
+    /// # Errors
+    /// A fault. The instance is dead.
+    pub fn due(&mut self, time_ms: u64) -> Result<Vec<RequestVerdict>, Fault> {
+        if self.next_timer_ms().is_none_or(|next| next > time_ms) {
+            return Ok(Vec::new());
+        }
+        let Some(live) = &mut self.live else { return Ok(Vec::new()) };
+        let due = live.store.data_mut().timers.take_due(time_ms, OPEN_REQUESTS_MAX);
+        let limit = self.deadline();
+        let verdicts = self.call(Call::Due, limit, |plugin, store| plugin.call_due(store, time_ms, &due))?;
+        check_request_verdicts(&verdicts)
+            .map_err(|what| self.die(Call::Due, FaultCause::Malformed { what }))?;
+        Ok(verdicts)
+    }
+
     /// Exports the state of the open requests for the next instance. `None` if the plugin has no such call.
     ///
     /// # Errors
@@ -332,6 +355,7 @@ impl Plugin {
         let guest = live.store.data_mut();
         guest.attributes.remove(&request);
         guest.records.remove(&request);
+        guest.timers.clear(request);
     }
 
     /// Sets the result of `request.attributes` for a request.

@@ -14,6 +14,7 @@ pub mod limits;
 // The contract.
 mod bindings;
 mod columns;
+mod timers;
 mod token_columns;
 mod verdict;
 
@@ -67,8 +68,8 @@ pub use load::{LoadError, read_component};
 pub use log::{Level, LogLine};
 pub use token_columns::{RowFacts, TokenColumns, TopLogprobs};
 pub use verdict::{
-    Action, Answer, CallError, Ending, FinishReason, IdShape, Replacement, RequestAction, RequestVerdict,
-    Response, Verdict,
+    Action, Answer, CallError, Ending, Failure, FinishReason, IdShape, Replacement, RequestAction,
+    RequestVerdict, Response, Verdict,
 };
 pub use watch::{ReloadError, Reloaded, Watch, Watched};
 pub use watching::WithoutEvents;

@@ -1,5 +1,6 @@
 //! Every bound of the plugin host, and what happens when it is reached.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The bytes of a component. A larger one is refused before it is compiled.
@@ -25,6 +26,12 @@ pub const VERSION_BYTES_MAX: usize = 64;
 pub const SCHEMA_BYTES_MAX: usize = 256 << 10;
 /// The bytes of a verdict's text: a reason, a match, a note, or the name of a sink. A longer text is a malformed answer.
 pub const REASON_BYTES_MAX: usize = 256;
+
+/// The timers of an instance. One more ends the guest.
+pub const TIMERS_MAX: usize = 1 << 20;
+
+/// The HTTP statuses of an `error`. Another one is a malformed answer.
+pub const ERROR_STATUSES: RangeInclusive<u16> = 400..=599;
 
 /// The bytes of a plugin's own metric name. A longer one is cut before it is copied, and refused.
 pub const METRIC_NAME_BYTES_MAX: usize = 64;

@@ -4,18 +4,19 @@ use std::collections::HashSet;
 
 use crate::bindings::afterbay::plugin::types;
 use crate::bindings::exports::afterbay::plugin::plugin;
-use crate::limits::REASON_BYTES_MAX;
+use crate::limits::{ERROR_STATUSES, REASON_BYTES_MAX};
 
 use afterbay_types::VerdictKind;
 
 pub use plugin::{Answer, CallError, RequestAction, RequestVerdict, Response};
-pub use types::{Action, Ending, FinishReason, IdShape, Replacement, Verdict};
+pub use types::{Action, Ending, Failure, FinishReason, IdShape, Replacement, Verdict};
 
 impl FinishReason {
     /// The text of the reason.
     pub fn text(&self) -> Option<&str> {
         match self {
             FinishReason::Stop(text) | FinishReason::Abort(text) => Some(text),
+            FinishReason::Error(failure) => Some(&failure.message),
             FinishReason::Length => None,
         }
     }
@@ -28,6 +29,7 @@ impl Ending {
             FinishReason::Stop(_) => VerdictKind::Finish,
             FinishReason::Length => VerdictKind::Length,
             FinishReason::Abort(_) => VerdictKind::Abort,
+            FinishReason::Error(_) => VerdictKind::Error,
         }
     }
 }
@@ -73,8 +75,8 @@ impl Action {
     }
 }
 
-/// Sorts an answer by row and checks it against the contract: existing rows, one verdict per row, and texts of at most
-/// [`REASON_BYTES_MAX`] bytes. The error names the first violation.
+/// Sorts an answer by row and checks it against the contract: existing rows, one verdict per row, texts of at most
+/// [`REASON_BYTES_MAX`] bytes, and statuses of [`ERROR_STATUSES`]. The error names the first violation.
 pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<Vec<Verdict>, String> {
     if !verdicts.is_sorted_by_key(|verdict| verdict.row) {
         verdicts.sort_unstable_by_key(|verdict| verdict.row);
@@ -88,7 +90,11 @@ pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<
         return Err(format!("two verdicts for row {}", pair[0].row));
     }
     for verdict in &verdicts {
-        check_text(verdict.action.text(), format_args!("row {}", verdict.row))?;
+        let of = format_args!("row {}", verdict.row);
+        check_text(verdict.action.text(), of)?;
+        if let Action::Finish(ending) = &verdict.action {
+            check_status(&ending.reason, of)?;
+        }
     }
     Ok(verdicts)
 }
@@ -102,10 +108,22 @@ pub(crate) fn check_request_verdicts(verdicts: &[RequestVerdict]) -> Result<(), 
             return Err(format!("two verdicts for request {request}"));
         }
         if let RequestAction::Finish(ending) = action {
-            check_text(ending.reason.text(), format_args!("request {request}"))?;
+            let of = format_args!("request {request}");
+            check_text(ending.reason.text(), of)?;
+            check_status(&ending.reason, of)?;
         }
     }
     Ok(())
+}
+
+fn check_status(reason: &FinishReason, of: std::fmt::Arguments<'_>) -> Result<(), String> {
+    match reason {
+        FinishReason::Error(failure) if !ERROR_STATUSES.contains(&failure.status) => {
+            let (least, most) = (ERROR_STATUSES.start(), ERROR_STATUSES.end());
+            Err(format!("an error with status {} for {of}, must be {least} to {most}", failure.status))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_text(text: Option<&str>, of: std::fmt::Arguments<'_>) -> Result<(), String> {

@@ -9,8 +9,10 @@ use crate::grants::INTERFACES;
 pub const CONTRACT: &str = "0.2.0";
 /// The interfaces that a plugin exports.
 const EXPORT: &str = "afterbay:plugin/plugin";
-/// The interfaces that this host provides. `types` has no functions and comes with the others.
+/// The interfaces that this host provides.
 const PACKAGE: &str = "afterbay:plugin";
+/// The interfaces that every plugin has. `types` has no functions.
+const UNGRANTED: [&str; 2] = ["types", "timer"];
 /// The WASI packages that a guest's libc links whether it uses them or not. A call of an interface that is not provided
 /// traps.
 const LINKED: [&str; 6] =
@@ -36,7 +38,7 @@ fn differences(exports: &[&str], imports: &[&str]) -> Vec<String> {
 fn foreign_import(name: &str) -> Option<String> {
     let (interface, number) = split(name);
     let package = interface.split('/').next().unwrap_or(interface);
-    if own(interface).is_some_and(|own| own == "types" || INTERFACES.contains(&own)) {
+    if own(interface).is_some_and(|own| UNGRANTED.contains(&own) || INTERFACES.contains(&own)) {
         return (number != CONTRACT).then(|| format!("imports {name}, this host runs {CONTRACT}"));
     }
     if LINKED.contains(&package) {

@@ -257,11 +257,12 @@ fn afterbay_ends_a_request_whose_guard_failed() {
     let mut scene = Scene::new();
     let request = scene.request("a");
     let why = "afterbay: plugin \"guard\" did not judge this row";
-    scene.row(request, &[1], "", &[("guard", Verdict::Drop, why), ("guard", Verdict::Abort, why)]);
+    let error = format!("500 {why}");
+    scene.row(request, &[1], "", &[("guard", Verdict::Drop, why), ("guard", Verdict::Error, &error)]);
     let (sentences, json) = scene.end("a", None);
     let ended = format!(
         "Afterbay ended the request with row 0 of frame 1, because plugin \"guard\" failed \
-         (on_fault = \"terminate\"): the reader got finish reason abort (message: {why:?})."
+         (on_fault = \"terminate\"): the reader got finish reason error (message: {error:?})."
     );
     assert_eq!(sentences[0], ended);
     assert_eq!(sentences[1], "The scheduler has not ended the request, and has sent no more rows.");

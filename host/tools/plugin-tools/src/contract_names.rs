@@ -4,17 +4,18 @@
 //! finish reasons are the runtime's.
 
 use afterbay_runtime::{
-    Action, COLUMN_NAMES, CallSet, ColumnSet, Ending, FinishReason, IdShape, Level, Replacement,
+    Action, COLUMN_NAMES, CallSet, ColumnSet, Ending, Failure, FinishReason, IdShape, Level, Replacement,
 };
 use serde_json::{Value, json};
 
 /// The names of the verdicts in a scenario, in the order of `VerdictKind`.
-pub(crate) const VERDICTS: [&str; 12] = [
+pub(crate) const VERDICTS: [&str; 13] = [
     "replace",
     "drop",
     "finish",
     "length",
     "abort",
+    "error",
     "annotate",
     "route",
     "skip-text",
@@ -31,7 +32,12 @@ pub(crate) fn columns(set: ColumnSet) -> Vec<&'static str> {
 
 /// The names of the optional calls that a plugin asks for.
 pub(crate) fn calls(set: CallSet) -> Vec<&'static str> {
-    let all = [(CallSet::PRESSURE, "pressure"), (CallSet::CHANGED, "changed"), (CallSet::STATE, "state")];
+    let all = [
+        (CallSet::PRESSURE, "pressure"),
+        (CallSet::CHANGED, "changed"),
+        (CallSet::STATE, "state"),
+        (CallSet::TIMER, "timer"),
+    ];
     all.into_iter().filter(|(call, _)| set.contains(*call)).map(|(_, name)| name).collect()
 }
 
@@ -76,6 +82,9 @@ pub(crate) fn json(action: &Action) -> Value {
                 FinishReason::Stop(matched) => json!({"finish": matched}),
                 FinishReason::Length => json!({"length": true}),
                 FinishReason::Abort(message) => json!({"abort": message}),
+                FinishReason::Error(Failure { status, message }) => {
+                    json!({"error": message, "status": status})
+                }
             };
             with_tokens(reason, replacement.as_ref())
         }
@@ -116,6 +125,7 @@ mod tests {
             finish(FinishReason::Stop(String::new())),
             finish(FinishReason::Length),
             finish(FinishReason::Abort(String::new())),
+            finish(FinishReason::Error(Failure { status: 503, message: String::new() })),
             Action::Annotate(String::new()),
             Action::Route(String::new()),
             Action::SkipText,

@@ -3,11 +3,10 @@
 
 use crate::row::{Batch, Row};
 use crate::row_outcome::{self, RowOutcome};
-use crate::updates::Updates;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
     Action, Component, Ending, Fault, FinishKind, LogLine, Opened, OwnedColumns, PlainValues, Plugin,
-    RecordReader, Replacement, StartError, TokenId, Verdict,
+    RecordReader, Replacement, RequestAction, RequestVerdict, StartError, TokenId, Verdict,
 };
 use anyhow::ensure;
 use std::collections::HashMap;
@@ -16,8 +15,11 @@ use std::time::{Duration, Instant};
 
 /// Most live requests; one more ends the command.
 const LIVE_MAX: usize = 1 << 20;
+/// Milliseconds between two calls about timers, as in a stream.
+const TIMERS_EVERY_MS: u64 = 10;
 
 /// The outcomes of one batch.
+#[derive(Default)]
 pub(crate) struct PlayedBatch {
     /// One for each row.
     pub(crate) outcomes: Vec<RowOutcome>,
@@ -26,6 +28,8 @@ pub(crate) struct PlayedBatch {
     /// The lines that the plugin logged, with the rid if a line names a request.
     pub(crate) log: Vec<(Option<String>, LogLine)>,
     pub(crate) faults: Vec<Fault>,
+    /// The requests that the plugin ended before the batch, when their timers were due, by rid.
+    pub(crate) ended: Vec<(String, Action)>,
 }
 
 /// A row in the hands of the plugin, beside its outcome.
@@ -50,11 +54,14 @@ pub(crate) struct Calls {
     pub(crate) longest: Duration,
 }
 
+#[derive(Default)]
 struct Request {
     number: u64,
     /// The front end that waits for the request.
     front_end: String,
     sink: String,
+    /// The time of the record, or else of the first row, in milliseconds since 1970.
+    arrived_ms: u64,
     prompt_tokens: u64,
     /// Tokens before the first row that was read.
     before: u64,
@@ -204,9 +211,9 @@ impl Player {
     /// # Errors
     /// A fresh instance does not start after a fault, or there are too many live requests.
     pub(crate) fn play(&mut self, batch: &Batch) -> anyhow::Result<PlayedBatch> {
-        let mut played =
-            PlayedBatch { outcomes: Vec::new(), log: Vec::new(), faults: Vec::new(), rows: Vec::new() };
-        self.update(&batch.updates, &mut played)?;
+        let mut played = PlayedBatch::default();
+        self.tell_of_timers(batch.time_ms, &mut played)?;
+        self.update(batch, &mut played)?;
         self.end_earlier_lives(batch, &mut played)?;
         let begun = self.begin(batch)?;
         let swallowed: Vec<bool> = batch.rows.iter().map(|row| self.is_ended(row)).collect();
@@ -274,22 +281,69 @@ impl Player {
         }
     }
 
-    /// Passes changed signals to the instance, then changed attributes.
-    fn update(&mut self, updates: &Updates, played: &mut PlayedBatch) -> anyhow::Result<()> {
+    /// Tells the instance of the timers that are due up to this time, each at its own.
+    fn tell_of_timers(&mut self, until_ms: u64, played: &mut PlayedBatch) -> anyhow::Result<()> {
+        let mut earliest = 0;
+        while let Some(now) = self.plugin.next_timer_ms().map(|next| next.max(earliest))
+            && now <= until_ms
+        {
+            earliest = now + TIMERS_EVERY_MS;
+            let verdicts = match self.plugin.due(now) {
+                Ok(verdicts) => verdicts,
+                Err(fault) => return self.settle(Err(fault), played),
+            };
+            self.drain_log(played);
+            let mut numbers = Vec::new();
+            for RequestVerdict { request: number, action } in verdicts {
+                let Some(rid) = self.rids.get(&number) else { continue };
+                let Some(request) = self.requests.get_mut(rid).filter(|it| !it.is_ended) else { continue };
+                match action {
+                    RequestAction::Finish(ending) => {
+                        request.is_ended = true;
+                        numbers.push(number);
+                        played.ended.push((rid.clone(), Action::Finish(ending)));
+                    }
+                    // They leave with the next row.
+                    RequestAction::Release(_) => request.held.is_orphaned |= request.held.rows > 0,
+                }
+            }
+            self.close_numbers(&numbers, played)?;
+        }
+        Ok(())
+    }
+
+    /// Passes changed signals to the instance, then records, then changed attributes.
+    fn update(&mut self, batch: &Batch, played: &mut PlayedBatch) -> anyhow::Result<()> {
+        let updates = &batch.updates;
         if let Some(signals) = &updates.signals {
             self.signals = Some(signals.clone());
             self.plugin.set_signals(signals.clone());
             let ended = self.plugin.pressure();
             self.settle(ended, played)?;
         }
+        let mut begun = Vec::new();
         for (rid, asked) in &updates.asked {
+            let record: serde_json::Value = serde_json::from_str(&asked.asked)?;
             let asked = asked.clone();
             self.asked.insert(rid.clone(), Arc::new(move || Some(asked.clone())));
+            // A record begins the request.
+            if !self.requests.contains_key(rid) {
+                let prompt_tokens = record["prompt_tokens"].as_u64().unwrap_or(0);
+                let front_end = record["front_end"].as_str().unwrap_or_default().to_owned();
+                let request =
+                    Request { arrived_ms: batch.time_ms, prompt_tokens, front_end, ..Request::default() };
+                self.insert(rid, request, batch)?;
+                begun.push(rid.clone());
+            }
+        }
+        self.attributes.extend(updates.attributes.iter().map(|(rid, of)| (rid.clone(), of.clone())));
+        if !begun.is_empty() {
+            let ended = self.open(&begun);
+            self.settle(ended, played)?;
         }
         let mut changed = Vec::new();
-        for (rid, attributes) in &updates.attributes {
-            self.attributes.insert(rid.clone(), attributes.clone());
-            let open = self.requests.get(rid).filter(|request| !request.is_ended);
+        for rid in updates.attributes.keys() {
+            let open = self.requests.get(rid).filter(|request| !request.is_ended && !begun.contains(rid));
             changed.extend(open.map(|request| request.number));
             self.set_attributes(rid);
         }
@@ -331,33 +385,37 @@ impl Player {
                 request.counted = row.values.completion_tokens;
                 continue;
             }
-            ensure!(
-                self.requests.len() < LIVE_MAX,
-                "{}: {LIVE_MAX} requests are alive already, the limit",
-                batch.from
-            );
-            self.last_number += 1;
-            let number = self.last_number;
             // Not 0 if earlier rows of the request were not read.
             let before = row.values.completion_tokens.saturating_sub(tokens);
             let (prompt_tokens, received) = (row.prompt_tokens, before + tokens);
             let (front_end, sink) = (row.front_end.clone(), row.sink.clone());
             let request = Request {
-                number,
                 front_end,
                 sink,
+                arrived_ms: batch.time_ms,
                 prompt_tokens,
                 before,
                 received,
                 counted: row.values.completion_tokens,
-                is_ended: false,
-                held: HeldRows::default(),
+                ..Request::default()
             };
-            self.requests.insert(row.rid.clone(), request);
-            self.rids.insert(number, row.rid.clone());
+            self.insert(&row.rid, request, batch)?;
             begun.push(row.rid.clone());
         }
         Ok(begun)
+    }
+
+    /// Adds a request, and gives it a number.
+    fn insert(&mut self, rid: &str, request: Request, batch: &Batch) -> anyhow::Result<()> {
+        ensure!(
+            self.requests.len() < LIVE_MAX,
+            "{}: {LIVE_MAX} requests are alive already, the limit",
+            batch.from
+        );
+        self.last_number += 1;
+        self.requests.insert(rid.to_owned(), Request { number: self.last_number, ..request });
+        self.rids.insert(self.last_number, rid.to_owned());
+        Ok(())
     }
 
     fn open(&mut self, begun: &[String]) -> Result<(), Fault> {
@@ -448,13 +506,14 @@ impl Player {
 impl Request {
     /// The request as an instance opens it: at its first row, or (`again`) after a fault of the instance before.
     fn opened<'r>(&'r self, rid: &'r str, again: bool) -> Opened<'r> {
-        let Request { number, front_end, sink, prompt_tokens, before, received, .. } = self;
+        let Request { number, front_end, sink, arrived_ms, prompt_tokens, before, received, .. } = self;
         let (received_tokens, resumed) = if again { (*received, true) } else { (*before, *before > 0) };
         Opened {
             request: *number,
             rid,
             front_end,
             sink,
+            arrived_ms: *arrived_ms,
             prompt_tokens: *prompt_tokens,
             received_tokens,
             resumed,

@@ -48,7 +48,7 @@ fn kind(reason: &FinishReason) -> FinishKind {
     match reason {
         FinishReason::Stop(_) => FinishKind::Stop,
         FinishReason::Length => FinishKind::Length,
-        FinishReason::Abort(_) => FinishKind::Abort,
+        FinishReason::Abort(_) | FinishReason::Error(_) => FinishKind::Abort,
     }
 }
 

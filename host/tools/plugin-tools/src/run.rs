@@ -131,6 +131,9 @@ fn look(args: &Args, source: &Source, mut terms: Terms, settings: String) -> any
             let blocks = steps.blocks(&batch, &played, &effects);
             return Ok(blocks.iter().try_for_each(|block| out.lines(block))?);
         }
+        for (rid, action) in &played.ended {
+            out.line(&format!("{} {rid}: {}", batch.from, contract_names::json(action)))?;
+        }
         for (row, outcome) in batch.rows.iter().zip(&played.outcomes).filter(|(_, it)| is_shown(it)) {
             out.line(&show::line(&batch.from, row, outcome, Style::Screen))?;
         }

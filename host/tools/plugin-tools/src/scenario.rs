@@ -64,6 +64,9 @@ struct WrittenBatch {
     #[serde(default)]
     asked: BTreeMap<String, WrittenAsked>,
     signals: Option<WrittenSignals>,
+    /// The ends of requests whose timers are due by the time of the batch, by rid.
+    #[serde(default)]
+    ended: BTreeMap<String, serde_json::Value>,
     rows: Vec<WrittenRow>,
 }
 
@@ -148,6 +151,8 @@ pub(crate) struct Expectation {
     pub(crate) rows: Vec<Expected>,
     /// The kind of the expected fault.
     pub(crate) fault: Option<String>,
+    /// The ends of requests between two batches, by rid, as [`contract_names::json`] writes them.
+    pub(crate) ended: BTreeMap<String, serde_json::Value>,
 }
 
 /// A scenario that was read.
@@ -257,6 +262,7 @@ fn batches(written: Vec<WrittenBatch>) -> Result<Vec<(Batch, Expectation)>, Stri
         let expectation = Expectation {
             rows: written.rows.iter().map(expected).collect::<Result<_, _>>()?,
             fault: written.fault,
+            ended: written.ended,
         };
         let json = |(rid, attributes): (_, serde_json::Map<_, _>)| {
             (rid, serde_json::Value::Object(attributes).to_string().into())

@@ -93,10 +93,16 @@ impl Steps {
             })
         });
         let faults: Vec<Value> = faults.collect();
-        if !(log.is_empty() && faults.is_empty() && effects.is_empty()) {
+        let ended = played
+            .ended
+            .iter()
+            .map(|(rid, action)| json!({"rid": rid, "verdict": contract_names::json(action)}));
+        let ended: Vec<Value> = ended.collect();
+        if !(log.is_empty() && faults.is_empty() && ended.is_empty() && effects.is_empty()) {
             lines.push(json!({
                 "step": "effects",
                 "from": batch.from,
+                "ended": ended,
                 "log": log,
                 "metrics": effects.metrics_json(),
                 "store": effects.store_json(),
@@ -177,6 +183,9 @@ impl Steps {
         }
         effects.metrics().iter().for_each(|change| beside.line("metric", change.clone()));
         effects.store().iter().for_each(|change| beside.line("store", change.clone()));
+        for (rid, action) in &played.ended {
+            beside.line("ended", format!("{rid}: {}", contract_names::json(action)));
+        }
         played.faults.iter().for_each(|fault| beside.line("fault", screen::bad(fault.to_string())));
         blocks.extend(beside.text());
         blocks

@@ -74,6 +74,7 @@ impl SyntheticLoad {
             rid,
             front_end: "",
             sink: "",
+            arrived_ms: 0,
             prompt_tokens: 64,
             received_tokens: 0,
             resumed: false,

@@ -11,10 +11,11 @@ use crate::show::{self, Style};
 use afterbay_plugin_loader::Source;
 use afterbay_plugin_loader::plugin_host;
 use afterbay_plugin_loader::project::{Output, Project};
-use afterbay_runtime::Host;
+use afterbay_runtime::{Action, Host};
 use afterbay_terminal as screen;
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -219,6 +220,9 @@ impl TestRun<'_> {
                 happened += &show::line(&batch.from, row, outcome, Style::Golden);
                 happened.push('\n');
             }
+            for (rid, action) in &played.ended {
+                happened += &format!("{} {rid}: {}\n", batch.from, contract_names::json(action));
+            }
             for (rid, line) in &played.log {
                 let rid = rid.as_ref().map(|rid| format!(" {rid}")).unwrap_or_default();
                 let (level, text) = (contract_names::level(line.level), &line.message);
@@ -230,6 +234,7 @@ impl TestRun<'_> {
             if scenario.expects {
                 problems.extend(compare(&batch.from, &batch.rows, &played.outcomes, expectation));
                 problems.extend(faults(&batch.from, &played.faults, expectation));
+                problems.extend(ends(&batch.from, &played.ended, expectation));
             }
         }
         if !scenario.expects {
@@ -289,6 +294,21 @@ fn compare(from: &str, rows: &[Row], outcomes: &[RowOutcome], expectation: &Expe
         .filter(|(_, became, expected)| became != *expected)
         .map(|(row, became, expected)| {
             difference(&format!("{from} {}", row.rid), &worded(expected), &worded(&became))
+        })
+        .collect()
+}
+
+/// The differences between the requests that were ended before a batch and the expected ones.
+fn ends(from: &str, ended: &[(String, Action)], expectation: &Expectation) -> Vec<String> {
+    let became: BTreeMap<&String, Value> =
+        ended.iter().map(|(rid, action)| (rid, contract_names::json(action))).collect();
+    let rids: BTreeSet<&String> = became.keys().copied().chain(expectation.ended.keys()).collect();
+    let worded = |end: Option<&Value>| end.map_or_else(|| "not ended".to_owned(), Value::to_string);
+    rids.into_iter()
+        .map(|rid| (rid, expectation.ended.get(rid), became.get(rid)))
+        .filter(|(_, expected, became)| expected != became)
+        .map(|(rid, expected, became)| {
+            difference(&format!("{from} {rid}"), &worded(expected), &worded(became))
         })
         .collect()
 }

@@ -86,7 +86,7 @@ pub mod afterbay {
                 #[doc = " `changed`. Requires the grant `request`."] const CHANGED = 1 <<
                 1; #[doc =
                 " `export-state` and `import-state`: the plugin can hand its state to the instance that replaces it."]
-                const STATE = 1 << 2; }
+                const STATE = 1 << 2; #[doc = " `due`."] const TIMER = 1 << 3; }
             }
             /// A plugin's description of itself.
             #[derive(Clone, PartialEq)]
@@ -135,6 +135,9 @@ pub mod afterbay {
                 /// a request of an earlier run of Afterbay whose first row can no longer be read, if several sinks share
                 /// the stream's requests.
                 pub sink: _rt::String,
+                /// The time at which Afterbay received the request's record, or else its first row, in milliseconds since
+                /// 1970-01-01 UTC.
+                pub arrived_ms: u64,
                 /// The length of the prompt in tokens; 0 if the scheduler did not give it.
                 pub prompt_tokens: u64,
                 /// The number of tokens that were received for the request before this instance and that this instance
@@ -153,6 +156,7 @@ pub mod afterbay {
                         .field("rid", &self.rid)
                         .field("front-end", &self.front_end)
                         .field("sink", &self.sink)
+                        .field("arrived-ms", &self.arrived_ms)
                         .field("prompt-tokens", &self.prompt_tokens)
                         .field("received-tokens", &self.received_tokens)
                         .field("resumed", &self.resumed)
@@ -322,6 +326,26 @@ pub mod afterbay {
                         .finish()
                 }
             }
+            /// An error that the client of a request gets.
+            #[derive(Clone, PartialEq)]
+            pub struct Failure {
+                /// The HTTP status, from 400 to 599: 503 or 429 if the client may try again. A server may make
+                /// 500 of each.
+                pub status: u16,
+                /// A message for the client. A server may have its own.
+                pub message: _rt::String,
+            }
+            impl ::core::fmt::Debug for Failure {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Failure")
+                        .field("status", &self.status)
+                        .field("message", &self.message)
+                        .finish()
+                }
+            }
             /// The finish reason that the reader of a request sees.
             #[derive(Clone, PartialEq)]
             pub enum FinishReason {
@@ -329,8 +353,10 @@ pub mod afterbay {
                 Stop(_rt::String),
                 /// The token limit: the request's tokens so far.
                 Length,
-                /// An abort, with this message.
+                /// An abort, with this message. The client gets the output so far.
                 Abort(_rt::String),
+                /// An error. The client gets an error in place of a success.
+                Error(Failure),
             }
             impl ::core::fmt::Debug for FinishReason {
                 fn fmt(
@@ -346,6 +372,9 @@ pub mod afterbay {
                         }
                         FinishReason::Abort(e) => {
                             f.debug_tuple("FinishReason::Abort").field(e).finish()
+                        }
+                        FinishReason::Error(e) => {
+                            f.debug_tuple("FinishReason::Error").field(e).finish()
                         }
                     }
                 }
@@ -1663,6 +1692,54 @@ pub mod afterbay {
                 }
             }
         }
+        /// Calls at a time that the plugin chooses. Every plugin has it, without a grant. The plugin must also ask for
+        /// the call `due` (`calls.timer`).
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod timer {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type RequestId = super::super::super::afterbay::plugin::types::RequestId;
+            #[allow(unused_unsafe, clippy::all)]
+            /// Sets the timer of an open request to this time, in milliseconds since 1970-01-01 UTC, in place of the time
+            /// before. A time that has passed is due at once. Each request has one timer, which ends with the request and
+            /// with the instance: one that takes over sets its own. A plugin with more than 1,048,576 timers faults.
+            #[allow(async_fn_in_trait)]
+            pub fn set(request: RequestId, time_ms: u64) -> () {
+                unsafe {
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/timer@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "set"]
+                        fn wit_import0(_: i64, _: i64);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import0(_: i64, _: i64) {
+                        unreachable!()
+                    }
+                    wit_import0(_rt::as_i64(request), _rt::as_i64(&time_ms));
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Removes the timer of a request.
+            #[allow(async_fn_in_trait)]
+            pub fn clear(request: RequestId) -> () {
+                unsafe {
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/timer@0.2.0")]
+                    unsafe extern "C" {
+                        #[link_name = "clear"]
+                        fn wit_import0(_: i64);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import0(_: i64) {
+                        unreachable!()
+                    }
+                    wit_import0(_rt::as_i64(request));
+                }
+            }
+        }
         /// Facts about a request beyond its output. Grant: `request`.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod request {
@@ -2398,7 +2475,8 @@ pub mod exports {
                     /// that of the first of them, if it is longer.
                     Release(u32),
                     /// Ends the request. Its held rows become its last row, with the tokens of `replacement` in place of all
-                    /// theirs if given. Without held rows, the next row of the request becomes its last.
+                    /// theirs if given. Without held rows, Afterbay sends a last row of its own. Until a frame of the scheduler
+                    /// has shown it the form of a row, the next row of the request becomes its last.
                     Finish(Ending),
                 }
                 impl ::core::fmt::Debug for RequestAction {
@@ -2635,13 +2713,13 @@ pub mod exports {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
                         {
-                            let base13 = arg0;
-                            let len13 = arg1;
-                            let mut result13 = _rt::Vec::with_capacity(len13);
-                            for i in 0..len13 {
-                                let base = base13
-                                    .add(i * (32 + 6 * ::core::mem::size_of::<*const u8>()));
-                                let e13 = {
+                            let base14 = arg0;
+                            let len14 = arg1;
+                            let mut result14 = _rt::Vec::with_capacity(len14);
+                            for i in 0..len14 {
+                                let base = base14
+                                    .add(i * (40 + 6 * ::core::mem::size_of::<*const u8>()));
+                                let e14 = {
                                     let l0 = *base.add(0).cast::<i64>();
                                     let l1 = *base.add(8).cast::<*mut u8>();
                                     let l2 = *base
@@ -2683,9 +2761,12 @@ pub mod exports {
                                     let l11 = *base
                                         .add(16 + 6 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>();
-                                    let l12 = i32::from(
+                                    let l12 = *base
+                                        .add(24 + 6 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>();
+                                    let l13 = i32::from(
                                         *base
-                                            .add(24 + 6 * ::core::mem::size_of::<*const u8>())
+                                            .add(32 + 6 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
                                     super::super::super::super::afterbay::plugin::types::Opened {
@@ -2693,19 +2774,20 @@ pub mod exports {
                                         rid: _rt::string_lift(bytes3),
                                         front_end: _rt::string_lift(bytes6),
                                         sink: _rt::string_lift(bytes9),
-                                        prompt_tokens: l10 as u64,
-                                        received_tokens: l11 as u64,
-                                        resumed: _rt::bool_lift(l12 as u8),
+                                        arrived_ms: l10 as u64,
+                                        prompt_tokens: l11 as u64,
+                                        received_tokens: l12 as u64,
+                                        resumed: _rt::bool_lift(l13 as u8),
                                     }
                                 };
-                                result13.push(e13);
+                                result14.push(e14);
                             }
                             _rt::cabi_dealloc(
-                                base13,
-                                len13 * (32 + 6 * ::core::mem::size_of::<*const u8>()),
+                                base14,
+                                len14 * (40 + 6 * ::core::mem::size_of::<*const u8>()),
                                 8,
                             );
-                            T_::open(result13)
+                            T_::open(result14)
                         };
                     }
                 }
@@ -3093,31 +3175,31 @@ pub mod exports {
                             8,
                         );
                         let ptr66 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        let vec85 = result65;
-                        let len85 = vec85.len();
-                        let layout85 = _rt::alloc::Layout::from_size_align(
-                                vec85.len() * (11 * ::core::mem::size_of::<*const u8>()),
+                        let vec87 = result65;
+                        let len87 = vec87.len();
+                        let layout87 = _rt::alloc::Layout::from_size_align(
+                                vec87.len() * (12 * ::core::mem::size_of::<*const u8>()),
                                 ::core::mem::size_of::<*const u8>(),
                             )
                             .unwrap();
-                        let (result85, _cleanup85) = wit_bindgen::rt::Cleanup::new(
-                            layout85,
+                        let (result87, _cleanup87) = wit_bindgen::rt::Cleanup::new(
+                            layout87,
                         );
-                        if let Some(cleanup) = _cleanup85 {
+                        if let Some(cleanup) = _cleanup87 {
                             cleanup.forget();
                         }
-                        for (i, e) in vec85.into_iter().enumerate() {
-                            let base = result85
-                                .add(i * (11 * ::core::mem::size_of::<*const u8>()));
+                        for (i, e) in vec87.into_iter().enumerate() {
+                            let base = result87
+                                .add(i * (12 * ::core::mem::size_of::<*const u8>()));
                             {
                                 let super::super::super::super::afterbay::plugin::types::Verdict {
                                     row: row67,
                                     action: action67,
                                 } = e;
                                 *base.add(0).cast::<i32>() = _rt::as_i32(row67);
-                                use super::super::super::super::afterbay::plugin::types::Action as V84;
+                                use super::super::super::super::afterbay::plugin::types::Action as V86;
                                 match action67 {
-                                    V84::Replace(e) => {
+                                    V86::Replace(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
@@ -3159,7 +3241,7 @@ pub mod exports {
                                             }
                                         };
                                     }
-                                    V84::Drop(e) => {
+                                    V86::Drop(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
@@ -3174,7 +3256,7 @@ pub mod exports {
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>() = ptr71.cast_mut();
                                     }
-                                    V84::Finish(e) => {
+                                    V86::Finish(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (2i32) as u8;
@@ -3182,9 +3264,9 @@ pub mod exports {
                                             reason: reason72,
                                             replacement: replacement72,
                                         } = e;
-                                        use super::super::super::super::afterbay::plugin::types::FinishReason as V75;
+                                        use super::super::super::super::afterbay::plugin::types::FinishReason as V77;
                                         match reason72 {
-                                            V75::Stop(e) => {
+                                            V77::Stop(e) => {
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
@@ -3199,12 +3281,12 @@ pub mod exports {
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr73.cast_mut();
                                             }
-                                            V75::Length => {
+                                            V77::Length => {
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                             }
-                                            V75::Abort(e) => {
+                                            V77::Abort(e) => {
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (2i32) as u8;
@@ -3219,115 +3301,99 @@ pub mod exports {
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr74.cast_mut();
                                             }
+                                            V77::Error(e) => {
+                                                *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (3i32) as u8;
+                                                let super::super::super::super::afterbay::plugin::types::Failure {
+                                                    status: status75,
+                                                    message: message75,
+                                                } = e;
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u16>() = (_rt::as_i32(status75)) as u16;
+                                                let vec76 = (message75.into_bytes()).into_boxed_slice();
+                                                let ptr76 = vec76.as_ptr().cast::<u8>();
+                                                let len76 = vec76.len();
+                                                ::core::mem::forget(vec76);
+                                                *base
+                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len76;
+                                                *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr76.cast_mut();
+                                            }
                                         }
                                         match replacement72 {
                                             Some(e) => {
                                                 *base
-                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                    .add(6 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::afterbay::plugin::types::Replacement {
-                                                    ids: ids76,
-                                                    text: text76,
+                                                    ids: ids78,
+                                                    text: text78,
                                                 } = e;
-                                                let vec77 = <_ as Into<_rt::Vec<_>>>::into(ids76)
+                                                let vec79 = <_ as Into<_rt::Vec<_>>>::into(ids78)
                                                     .into_boxed_slice();
-                                                let ptr77 = vec77.as_ptr().cast::<u8>();
-                                                let len77 = vec77.len();
-                                                ::core::mem::forget(vec77);
+                                                let ptr79 = vec79.as_ptr().cast::<u8>();
+                                                let len79 = vec79.len();
+                                                ::core::mem::forget(vec79);
+                                                *base
+                                                    .add(8 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len79;
                                                 *base
                                                     .add(7 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len77;
-                                                *base
-                                                    .add(6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr77.cast_mut();
-                                                match text76 {
+                                                    .cast::<*mut u8>() = ptr79.cast_mut();
+                                                match text78 {
                                                     Some(e) => {
                                                         *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .add(9 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec78 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr78 = vec78.as_ptr().cast::<u8>();
-                                                        let len78 = vec78.len();
-                                                        ::core::mem::forget(vec78);
+                                                        let vec80 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr80 = vec80.as_ptr().cast::<u8>();
+                                                        let len80 = vec80.len();
+                                                        ::core::mem::forget(vec80);
+                                                        *base
+                                                            .add(11 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len80;
                                                         *base
                                                             .add(10 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len78;
-                                                        *base
-                                                            .add(9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr78.cast_mut();
+                                                            .cast::<*mut u8>() = ptr80.cast_mut();
                                                     }
                                                     None => {
                                                         *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .add(9 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                             None => {
                                                 *base
-                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                    .add(6 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
-                                    V84::Annotate(e) => {
+                                    V86::Annotate(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (3i32) as u8;
-                                        let vec79 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr79 = vec79.as_ptr().cast::<u8>();
-                                        let len79 = vec79.len();
-                                        ::core::mem::forget(vec79);
+                                        let vec81 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr81 = vec81.as_ptr().cast::<u8>();
+                                        let len81 = vec81.len();
+                                        ::core::mem::forget(vec81);
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len79;
+                                            .cast::<usize>() = len81;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr79.cast_mut();
+                                            .cast::<*mut u8>() = ptr81.cast_mut();
                                     }
-                                    V84::Route(e) => {
+                                    V86::Route(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (4i32) as u8;
-                                        let vec80 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr80 = vec80.as_ptr().cast::<u8>();
-                                        let len80 = vec80.len();
-                                        ::core::mem::forget(vec80);
-                                        *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len80;
-                                        *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr80.cast_mut();
-                                    }
-                                    V84::SkipText => {
-                                        *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (5i32) as u8;
-                                    }
-                                    V84::Hold(e) => {
-                                        *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (6i32) as u8;
-                                        *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i32>() = _rt::as_i32(e);
-                                    }
-                                    V84::Release => {
-                                        *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (7i32) as u8;
-                                    }
-                                    V84::ReleaseAs(e) => {
-                                        *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (8i32) as u8;
-                                        let super::super::super::super::afterbay::plugin::types::Replacement {
-                                            ids: ids81,
-                                            text: text81,
-                                        } = e;
-                                        let vec82 = <_ as Into<_rt::Vec<_>>>::into(ids81)
-                                            .into_boxed_slice();
+                                        let vec82 = (e.into_bytes()).into_boxed_slice();
                                         let ptr82 = vec82.as_ptr().cast::<u8>();
                                         let len82 = vec82.len();
                                         ::core::mem::forget(vec82);
@@ -3337,21 +3403,59 @@ pub mod exports {
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>() = ptr82.cast_mut();
-                                        match text81 {
+                                    }
+                                    V86::SkipText => {
+                                        *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (5i32) as u8;
+                                    }
+                                    V86::Hold(e) => {
+                                        *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (6i32) as u8;
+                                        *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i32>() = _rt::as_i32(e);
+                                    }
+                                    V86::Release => {
+                                        *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (7i32) as u8;
+                                    }
+                                    V86::ReleaseAs(e) => {
+                                        *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (8i32) as u8;
+                                        let super::super::super::super::afterbay::plugin::types::Replacement {
+                                            ids: ids83,
+                                            text: text83,
+                                        } = e;
+                                        let vec84 = <_ as Into<_rt::Vec<_>>>::into(ids83)
+                                            .into_boxed_slice();
+                                        let ptr84 = vec84.as_ptr().cast::<u8>();
+                                        let len84 = vec84.len();
+                                        ::core::mem::forget(vec84);
+                                        *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len84;
+                                        *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr84.cast_mut();
+                                        match text83 {
                                             Some(e) => {
                                                 *base
                                                     .add(4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec83 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr83 = vec83.as_ptr().cast::<u8>();
-                                                let len83 = vec83.len();
-                                                ::core::mem::forget(vec83);
+                                                let vec85 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr85 = vec85.as_ptr().cast::<u8>();
+                                                let len85 = vec85.len();
+                                                ::core::mem::forget(vec85);
                                                 *base
                                                     .add(6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len83;
+                                                    .cast::<usize>() = len85;
                                                 *base
                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr83.cast_mut();
+                                                    .cast::<*mut u8>() = ptr85.cast_mut();
                                             }
                                             None => {
                                                 *base
@@ -3360,7 +3464,7 @@ pub mod exports {
                                             }
                                         };
                                     }
-                                    V84::ReleaseAndHold(e) => {
+                                    V86::ReleaseAndHold(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (9i32) as u8;
@@ -3373,8 +3477,8 @@ pub mod exports {
                         }
                         *ptr66
                             .add(::core::mem::size_of::<*const u8>())
-                            .cast::<usize>() = len85;
-                        *ptr66.add(0).cast::<*mut u8>() = result85;
+                            .cast::<usize>() = len87;
+                        *ptr66.add(0).cast::<*mut u8>() = result87;
                         ptr66
                     }
                 }
@@ -3386,11 +3490,11 @@ pub mod exports {
                         let l1 = *arg0
                             .add(::core::mem::size_of::<*const u8>())
                             .cast::<usize>();
-                        let base33 = l0;
-                        let len33 = l1;
-                        for i in 0..len33 {
-                            let base = base33
-                                .add(i * (11 * ::core::mem::size_of::<*const u8>()));
+                        let base35 = l0;
+                        let len35 = l1;
+                        for i in 0..len35 {
+                            let base = base35
+                                .add(i * (12 * ::core::mem::size_of::<*const u8>()));
                             {
                                 let l2 = i32::from(
                                     *base.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
@@ -3450,7 +3554,7 @@ pub mod exports {
                                                 _rt::cabi_dealloc(l12, l13, 1);
                                             }
                                             1 => {}
-                                            _ => {
+                                            2 => {
                                                 let l14 = *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
@@ -3459,54 +3563,54 @@ pub mod exports {
                                                     .cast::<usize>();
                                                 _rt::cabi_dealloc(l14, l15, 1);
                                             }
+                                            _ => {
+                                                let l16 = *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l17 = *base
+                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l16, l17, 1);
+                                            }
                                         }
-                                        let l16 = i32::from(
+                                        let l18 = i32::from(
                                             *base
-                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .add(6 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
-                                        match l16 {
+                                        match l18 {
                                             0 => {}
                                             _ => {
-                                                let l17 = *base
-                                                    .add(6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l18 = *base
+                                                let l19 = *base
                                                     .add(7 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l20 = *base
+                                                    .add(8 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let base19 = l17;
-                                                let len19 = l18;
-                                                _rt::cabi_dealloc(base19, len19 * 8, 8);
-                                                let l20 = i32::from(
+                                                let base21 = l19;
+                                                let len21 = l20;
+                                                _rt::cabi_dealloc(base21, len21 * 8, 8);
+                                                let l22 = i32::from(
                                                     *base
-                                                        .add(8 * ::core::mem::size_of::<*const u8>())
+                                                        .add(9 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
-                                                match l20 {
+                                                match l22 {
                                                     0 => {}
                                                     _ => {
-                                                        let l21 = *base
-                                                            .add(9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>();
-                                                        let l22 = *base
+                                                        let l23 = *base
                                                             .add(10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l24 = *base
+                                                            .add(11 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
-                                                        _rt::cabi_dealloc(l21, l22, 1);
+                                                        _rt::cabi_dealloc(l23, l24, 1);
                                                     }
                                                 }
                                             }
                                         }
                                     }
                                     3 => {
-                                        let l23 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l24 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        _rt::cabi_dealloc(l23, l24, 1);
-                                    }
-                                    4 => {
                                         let l25 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
@@ -3515,34 +3619,43 @@ pub mod exports {
                                             .cast::<usize>();
                                         _rt::cabi_dealloc(l25, l26, 1);
                                     }
-                                    5 => {}
-                                    6 => {}
-                                    7 => {}
-                                    8 => {
+                                    4 => {
                                         let l27 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
                                         let l28 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base29 = l27;
-                                        let len29 = l28;
-                                        _rt::cabi_dealloc(base29, len29 * 8, 8);
-                                        let l30 = i32::from(
+                                        _rt::cabi_dealloc(l27, l28, 1);
+                                    }
+                                    5 => {}
+                                    6 => {}
+                                    7 => {}
+                                    8 => {
+                                        let l29 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l30 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base31 = l29;
+                                        let len31 = l30;
+                                        _rt::cabi_dealloc(base31, len31 * 8, 8);
+                                        let l32 = i32::from(
                                             *base
                                                 .add(4 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
-                                        match l30 {
+                                        match l32 {
                                             0 => {}
                                             _ => {
-                                                let l31 = *base
+                                                let l33 = *base
                                                     .add(5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l32 = *base
+                                                let l34 = *base
                                                     .add(6 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l31, l32, 1);
+                                                _rt::cabi_dealloc(l33, l34, 1);
                                             }
                                         }
                                     }
@@ -3551,8 +3664,8 @@ pub mod exports {
                             }
                         }
                         _rt::cabi_dealloc(
-                            base33,
-                            len33 * (11 * ::core::mem::size_of::<*const u8>()),
+                            base35,
+                            len35 * (12 * ::core::mem::size_of::<*const u8>()),
                             ::core::mem::size_of::<*const u8>(),
                         );
                     }
@@ -3680,23 +3793,23 @@ pub mod exports {
                             T_::answered(result15)
                         };
                         let ptr17 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        let vec26 = result16;
-                        let len26 = vec26.len();
-                        let layout26 = _rt::alloc::Layout::from_size_align(
-                                vec26.len()
-                                    * (8 + 10 * ::core::mem::size_of::<*const u8>()),
+                        let vec28 = result16;
+                        let len28 = vec28.len();
+                        let layout28 = _rt::alloc::Layout::from_size_align(
+                                vec28.len()
+                                    * (16 + 10 * ::core::mem::size_of::<*const u8>()),
                                 8,
                             )
                             .unwrap();
-                        let (result26, _cleanup26) = wit_bindgen::rt::Cleanup::new(
-                            layout26,
+                        let (result28, _cleanup28) = wit_bindgen::rt::Cleanup::new(
+                            layout28,
                         );
-                        if let Some(cleanup) = _cleanup26 {
+                        if let Some(cleanup) = _cleanup28 {
                             cleanup.forget();
                         }
-                        for (i, e) in vec26.into_iter().enumerate() {
-                            let base = result26
-                                .add(i * (8 + 10 * ::core::mem::size_of::<*const u8>()));
+                        for (i, e) in vec28.into_iter().enumerate() {
+                            let base = result28
+                                .add(i * (16 + 10 * ::core::mem::size_of::<*const u8>()));
                             {
                                 let RequestVerdict {
                                     request: request18,
@@ -3716,9 +3829,9 @@ pub mod exports {
                                             reason: reason19,
                                             replacement: replacement19,
                                         } = e;
-                                        use super::super::super::super::afterbay::plugin::types::FinishReason as V22;
+                                        use super::super::super::super::afterbay::plugin::types::FinishReason as V24;
                                         match reason19 {
-                                            V22::Stop(e) => {
+                                            V24::Stop(e) => {
                                                 *base
                                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
@@ -3733,12 +3846,12 @@ pub mod exports {
                                                     .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr20.cast_mut();
                                             }
-                                            V22::Length => {
+                                            V24::Length => {
                                                 *base
                                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                             }
-                                            V22::Abort(e) => {
+                                            V24::Abort(e) => {
                                                 *base
                                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (2i32) as u8;
@@ -3753,53 +3866,75 @@ pub mod exports {
                                                     .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr21.cast_mut();
                                             }
+                                            V24::Error(e) => {
+                                                *base
+                                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (3i32) as u8;
+                                                let super::super::super::super::afterbay::plugin::types::Failure {
+                                                    status: status22,
+                                                    message: message22,
+                                                } = e;
+                                                *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u16>() = (_rt::as_i32(status22)) as u16;
+                                                let vec23 = (message22.into_bytes()).into_boxed_slice();
+                                                let ptr23 = vec23.as_ptr().cast::<u8>();
+                                                let len23 = vec23.len();
+                                                ::core::mem::forget(vec23);
+                                                *base
+                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len23;
+                                                *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr23.cast_mut();
+                                            }
                                         }
                                         match replacement19 {
                                             Some(e) => {
                                                 *base
-                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::afterbay::plugin::types::Replacement {
-                                                    ids: ids23,
-                                                    text: text23,
+                                                    ids: ids25,
+                                                    text: text25,
                                                 } = e;
-                                                let vec24 = <_ as Into<_rt::Vec<_>>>::into(ids23)
+                                                let vec26 = <_ as Into<_rt::Vec<_>>>::into(ids25)
                                                     .into_boxed_slice();
-                                                let ptr24 = vec24.as_ptr().cast::<u8>();
-                                                let len24 = vec24.len();
-                                                ::core::mem::forget(vec24);
+                                                let ptr26 = vec26.as_ptr().cast::<u8>();
+                                                let len26 = vec26.len();
+                                                ::core::mem::forget(vec26);
+                                                *base
+                                                    .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len26;
                                                 *base
                                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len24;
-                                                *base
-                                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr24.cast_mut();
-                                                match text23 {
+                                                    .cast::<*mut u8>() = ptr26.cast_mut();
+                                                match text25 {
                                                     Some(e) => {
                                                         *base
-                                                            .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                                            .add(8 + 8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec25 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr25 = vec25.as_ptr().cast::<u8>();
-                                                        let len25 = vec25.len();
-                                                        ::core::mem::forget(vec25);
+                                                        let vec27 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr27 = vec27.as_ptr().cast::<u8>();
+                                                        let len27 = vec27.len();
+                                                        ::core::mem::forget(vec27);
+                                                        *base
+                                                            .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len27;
                                                         *base
                                                             .add(8 + 9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len25;
-                                                        *base
-                                                            .add(8 + 8 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr25.cast_mut();
+                                                            .cast::<*mut u8>() = ptr27.cast_mut();
                                                     }
                                                     None => {
                                                         *base
-                                                            .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                                            .add(8 + 8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                             None => {
                                                 *base
-                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
@@ -3809,8 +3944,8 @@ pub mod exports {
                         }
                         *ptr17
                             .add(::core::mem::size_of::<*const u8>())
-                            .cast::<usize>() = len26;
-                        *ptr17.add(0).cast::<*mut u8>() = result26;
+                            .cast::<usize>() = len28;
+                        *ptr17.add(0).cast::<*mut u8>() = result28;
                         ptr17
                     }
                 }
@@ -3822,11 +3957,11 @@ pub mod exports {
                         let l1 = *arg0
                             .add(::core::mem::size_of::<*const u8>())
                             .cast::<usize>();
-                        let base15 = l0;
-                        let len15 = l1;
-                        for i in 0..len15 {
-                            let base = base15
-                                .add(i * (8 + 10 * ::core::mem::size_of::<*const u8>()));
+                        let base17 = l0;
+                        let len17 = l1;
+                        for i in 0..len17 {
+                            let base = base17
+                                .add(i * (16 + 10 * ::core::mem::size_of::<*const u8>()));
                             {
                                 let l2 = i32::from(*base.add(8).cast::<u8>());
                                 match l2 {
@@ -3848,7 +3983,7 @@ pub mod exports {
                                                 _rt::cabi_dealloc(l4, l5, 1);
                                             }
                                             1 => {}
-                                            _ => {
+                                            2 => {
                                                 let l6 = *base
                                                     .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
@@ -3857,39 +3992,48 @@ pub mod exports {
                                                     .cast::<usize>();
                                                 _rt::cabi_dealloc(l6, l7, 1);
                                             }
+                                            _ => {
+                                                let l8 = *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l9 = *base
+                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l8, l9, 1);
+                                            }
                                         }
-                                        let l8 = i32::from(
+                                        let l10 = i32::from(
                                             *base
-                                                .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
-                                        match l8 {
+                                        match l10 {
                                             0 => {}
                                             _ => {
-                                                let l9 = *base
-                                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l10 = *base
+                                                let l11 = *base
                                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l12 = *base
+                                                    .add(8 + 7 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let base11 = l9;
-                                                let len11 = l10;
-                                                _rt::cabi_dealloc(base11, len11 * 8, 8);
-                                                let l12 = i32::from(
+                                                let base13 = l11;
+                                                let len13 = l12;
+                                                _rt::cabi_dealloc(base13, len13 * 8, 8);
+                                                let l14 = i32::from(
                                                     *base
-                                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                                        .add(8 + 8 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
-                                                match l12 {
+                                                match l14 {
                                                     0 => {}
                                                     _ => {
-                                                        let l13 = *base
-                                                            .add(8 + 8 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>();
-                                                        let l14 = *base
+                                                        let l15 = *base
                                                             .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l16 = *base
+                                                            .add(8 + 10 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
-                                                        _rt::cabi_dealloc(l13, l14, 1);
+                                                        _rt::cabi_dealloc(l15, l16, 1);
                                                     }
                                                 }
                                             }
@@ -3899,8 +4043,278 @@ pub mod exports {
                             }
                         }
                         _rt::cabi_dealloc(
-                            base15,
-                            len15 * (8 + 10 * ::core::mem::size_of::<*const u8>()),
+                            base17,
+                            len17 * (16 + 10 * ::core::mem::size_of::<*const u8>()),
+                            8,
+                        );
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_due_cabi<T_: Guest>(
+                    arg0: i64,
+                    arg1: *mut u8,
+                    arg2: usize,
+                ) -> *mut u8 {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        let result1 = {
+                            let len0 = arg2;
+                            T_::due(
+                                arg0 as u64,
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(arg1.cast(), len0, len0)),
+                            )
+                        };
+                        let ptr2 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        let vec13 = result1;
+                        let len13 = vec13.len();
+                        let layout13 = _rt::alloc::Layout::from_size_align(
+                                vec13.len()
+                                    * (16 + 10 * ::core::mem::size_of::<*const u8>()),
+                                8,
+                            )
+                            .unwrap();
+                        let (result13, _cleanup13) = wit_bindgen::rt::Cleanup::new(
+                            layout13,
+                        );
+                        if let Some(cleanup) = _cleanup13 {
+                            cleanup.forget();
+                        }
+                        for (i, e) in vec13.into_iter().enumerate() {
+                            let base = result13
+                                .add(i * (16 + 10 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let RequestVerdict { request: request3, action: action3 } = e;
+                                *base.add(0).cast::<i64>() = _rt::as_i64(request3);
+                                match action3 {
+                                    RequestAction::Release(e) => {
+                                        *base.add(8).cast::<u8>() = (0i32) as u8;
+                                        *base
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i32>() = _rt::as_i32(e);
+                                    }
+                                    RequestAction::Finish(e) => {
+                                        *base.add(8).cast::<u8>() = (1i32) as u8;
+                                        let super::super::super::super::afterbay::plugin::types::Ending {
+                                            reason: reason4,
+                                            replacement: replacement4,
+                                        } = e;
+                                        use super::super::super::super::afterbay::plugin::types::FinishReason as V9;
+                                        match reason4 {
+                                            V9::Stop(e) => {
+                                                *base
+                                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                                let vec5 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr5 = vec5.as_ptr().cast::<u8>();
+                                                let len5 = vec5.len();
+                                                ::core::mem::forget(vec5);
+                                                *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len5;
+                                                *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr5.cast_mut();
+                                            }
+                                            V9::Length => {
+                                                *base
+                                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                            }
+                                            V9::Abort(e) => {
+                                                *base
+                                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (2i32) as u8;
+                                                let vec6 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr6 = vec6.as_ptr().cast::<u8>();
+                                                let len6 = vec6.len();
+                                                ::core::mem::forget(vec6);
+                                                *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len6;
+                                                *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr6.cast_mut();
+                                            }
+                                            V9::Error(e) => {
+                                                *base
+                                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (3i32) as u8;
+                                                let super::super::super::super::afterbay::plugin::types::Failure {
+                                                    status: status7,
+                                                    message: message7,
+                                                } = e;
+                                                *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u16>() = (_rt::as_i32(status7)) as u16;
+                                                let vec8 = (message7.into_bytes()).into_boxed_slice();
+                                                let ptr8 = vec8.as_ptr().cast::<u8>();
+                                                let len8 = vec8.len();
+                                                ::core::mem::forget(vec8);
+                                                *base
+                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len8;
+                                                *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr8.cast_mut();
+                                            }
+                                        }
+                                        match replacement4 {
+                                            Some(e) => {
+                                                *base
+                                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let super::super::super::super::afterbay::plugin::types::Replacement {
+                                                    ids: ids10,
+                                                    text: text10,
+                                                } = e;
+                                                let vec11 = <_ as Into<_rt::Vec<_>>>::into(ids10)
+                                                    .into_boxed_slice();
+                                                let ptr11 = vec11.as_ptr().cast::<u8>();
+                                                let len11 = vec11.len();
+                                                ::core::mem::forget(vec11);
+                                                *base
+                                                    .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len11;
+                                                *base
+                                                    .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr11.cast_mut();
+                                                match text10 {
+                                                    Some(e) => {
+                                                        *base
+                                                            .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec12 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr12 = vec12.as_ptr().cast::<u8>();
+                                                        let len12 = vec12.len();
+                                                        ::core::mem::forget(vec12);
+                                                        *base
+                                                            .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len12;
+                                                        *base
+                                                            .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr12.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *base
+                                                            .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                            }
+                                            None => {
+                                                *base
+                                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                    }
+                                }
+                            }
+                        }
+                        *ptr2.add(::core::mem::size_of::<*const u8>()).cast::<usize>() = len13;
+                        *ptr2.add(0).cast::<*mut u8>() = result13;
+                        ptr2
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case)]
+                pub unsafe fn __post_return_due<T_: Guest>(arg0: *mut u8) {
+                    unsafe {
+                        let l0 = *arg0.add(0).cast::<*mut u8>();
+                        let l1 = *arg0
+                            .add(::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        let base17 = l0;
+                        let len17 = l1;
+                        for i in 0..len17 {
+                            let base = base17
+                                .add(i * (16 + 10 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let l2 = i32::from(*base.add(8).cast::<u8>());
+                                match l2 {
+                                    0 => {}
+                                    _ => {
+                                        let l3 = i32::from(
+                                            *base
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l3 {
+                                            0 => {
+                                                let l4 = *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l5 = *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l4, l5, 1);
+                                            }
+                                            1 => {}
+                                            2 => {
+                                                let l6 = *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l7 = *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l6, l7, 1);
+                                            }
+                                            _ => {
+                                                let l8 = *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l9 = *base
+                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l8, l9, 1);
+                                            }
+                                        }
+                                        let l10 = i32::from(
+                                            *base
+                                                .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l10 {
+                                            0 => {}
+                                            _ => {
+                                                let l11 = *base
+                                                    .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l12 = *base
+                                                    .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let base13 = l11;
+                                                let len13 = l12;
+                                                _rt::cabi_dealloc(base13, len13 * 8, 8);
+                                                let l14 = i32::from(
+                                                    *base
+                                                        .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>(),
+                                                );
+                                                match l14 {
+                                                    0 => {}
+                                                    _ => {
+                                                        let l15 = *base
+                                                            .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l16 = *base
+                                                            .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        _rt::cabi_dealloc(l15, l16, 1);
+                                                    }
+                                                }
+                                            }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                        _rt::cabi_dealloc(
+                            base17,
+                            len17 * (16 + 10 * ::core::mem::size_of::<*const u8>()),
                             8,
                         );
                     }
@@ -4019,6 +4433,13 @@ pub mod exports {
                     /// plugin holds of the request, unless this answer ends the request. `terminate` aborts the request.
                     #[allow(async_fn_in_trait)]
                     fn answered(answers: _rt::Vec<Answer>) -> _rt::Vec<RequestVerdict>;
+                    /// Announces that the timers of these requests are due, at this time in milliseconds since 1970-01-01 UTC.
+                    /// Comes between two batches, at most once in 10 ms. The answer is as in `answered`.
+                    #[allow(async_fn_in_trait)]
+                    fn due(
+                        time_ms: u64,
+                        requests: _rt::Vec<RequestId>,
+                    ) -> _rt::Vec<RequestVerdict>;
                     /// Announces the end of requests. The host does not name them again.
                     #[allow(async_fn_in_trait)]
                     fn close(requests: _rt::Vec<RequestId>) -> ();
@@ -4079,6 +4500,13 @@ pub mod exports {
                         "cabi_post_afterbay:plugin/plugin@0.2.0#answered")] unsafe extern
                         "C" fn _post_return_answered(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_answered::<$ty > (arg0) } }
+                        #[unsafe (export_name = "afterbay:plugin/plugin@0.2.0#due")]
+                        unsafe extern "C" fn export_due(arg0 : i64, arg1 : * mut u8, arg2
+                        : usize,) -> * mut u8 { unsafe { $($path_to_types)*::
+                        _export_due_cabi::<$ty > (arg0, arg1, arg2) } } #[unsafe
+                        (export_name = "cabi_post_afterbay:plugin/plugin@0.2.0#due")]
+                        unsafe extern "C" fn _post_return_due(arg0 : * mut u8,) { unsafe
+                        { $($path_to_types)*:: __post_return_due::<$ty > (arg0) } }
                         #[unsafe (export_name = "afterbay:plugin/plugin@0.2.0#close")]
                         unsafe extern "C" fn export_close(arg0 : * mut u8, arg1 : usize,)
                         { unsafe { $($path_to_types)*:: _export_close_cabi::<$ty > (arg0,
@@ -4291,91 +4719,95 @@ macro_rules! __export_transform_impl {
         =
         "component-type:wit-bindgen:0.61.1:afterbay:plugin@0.2.0:transform:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3658] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3861] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xca\x1b\x01A\x02\x01\
-A\x1c\x01B.\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x95\x1d\x01A\x02\x01\
+A\x1e\x01B0\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
 x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
 \0\x06\x01n\x0c\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
 ng\x08logprobs\x0ctop-logprobs\x0dcached-tokens\x10reasoning-tokens\x0edrafted-t\
-okens\x0faccepted-tokens\x0fweight-versions\x04\0\x07columns\x03\0\x08\x01n\x03\x08\
-pressure\x07changed\x05state\x04\0\x05calls\x03\0\x0a\x01r\x06\x04names\x07versi\
-ons\x0fsettings-schemas\x07columns\x09\x05wants\x0b\x06writes\x07\x04\0\x0bdescr\
-iption\x03\0\x0c\x01r\x07\x07request\x01\x03rids\x09front-ends\x04sinks\x0dpromp\
-t-tokensw\x0freceived-tokensw\x07resumed\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07\
-running\x04stop\x06length\x05abort\x05other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x05\
-\x01pv\x01py\x01r\x03\x03ids\x12\x08logprobs\x13\x04ends\x14\x04\0\x0ctop-logpro\
-bs\x03\0\x15\x01p\x01\x01pw\x01p\x11\x01ps\x01k\x1a\x01k\x14\x01k\x13\x01k\x16\x01\
-k\x18\x01r\x0f\x07time-msw\x08requests\x17\x0aoutput-ids\x12\x0boutput-ends\x14\x11\
-completion-tokens\x18\x08finished\x19\x05texts\x1b\x07waiting\x1c\x08logprobs\x1d\
-\x0ctop-logprobs\x1e\x0dcached-tokens\x1f\x10reasoning-tokens\x1f\x0edrafted-tok\
-ens\x1f\x0faccepted-tokens\x1f\x0fweight-versions\x1b\x04\0\x05batch\x03\0\x20\x01\
-ks\x01r\x02\x03ids\x12\x04text\"\x04\0\x0breplacement\x03\0#\x01q\x03\x04stop\x01\
-s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\0%\x01k$\x01r\x02\x06\
-reason&\x0breplacement'\x04\0\x06ending\x03\0(\x01q\x0a\x07replace\x01$\0\x04dro\
-p\x01s\0\x06finish\x01)\0\x08annotate\x01s\0\x05route\x01s\0\x09skip-text\0\0\x04\
-hold\x01y\0\x07release\0\0\x0arelease-as\x01$\0\x10release-and-hold\x01y\0\x04\0\
-\x06action\x03\0*\x01r\x02\x03rowy\x06action+\x04\0\x07verdict\x03\0,\x03\0\x1ba\
-fterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\
-\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\
-\x05level\x03\0\x02\x01k\x01\x01@\x03\x05level\x03\x07request\x04\x07messages\x01\
-\0\x04\0\x03log\x01\x05\x03\0\x19afterbay:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\
-\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\
-\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\
-\0\x04\0\x09gauge-set\x01\x04\x04\0\x11histogram-observe\x01\x04\x01@\x02\x04nam\
-es\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@\
-0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\
-\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\
-\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01\
-@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05valu\
-e\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01\
-j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\
-\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1b\
-afterbay:plugin/store@0.2.0\x05\x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\
-\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01\
-p}\x01@\x03\x08endpoints\x07request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\
-\0\x1aafterbay:plugin/call@0.2.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05\
-bytesw\x0doldest-age-msw\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\
-\x07stalled\x04away\x04\0\x0asink-state\x03\0\x02\x01kw\x01r\x05\x04names\x05sta\
-te\x03\x07backlog\x01\x0ebacklog-tokensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\
-\x01ku\x01r\x05\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\x0ekv-cach\
-e-usage\x07\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05\
-sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\
-\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.2.0\x05\x08\x02\x03\
-\0\0\x08token-id\x01B\x0c\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x02\x03\
-\x02\x01\x09\x04\0\x08token-id\x03\0\x02\x01ks\x01@\x01\x07request\x01\0\x04\x04\
-\0\x0aattributes\x01\x05\x04\0\x05asked\x01\x05\x01p\x03\x01k\x06\x01@\x01\x07re\
-quest\x01\0\x07\x04\0\x0aprompt-ids\x01\x08\x03\0\x1dafterbay:plugin/request@0.2\
-.0\x05\x0a\x01B\x13\x02\x03\x02\x01\x09\x04\0\x08token-id\x03\0\0\x01q\x02\x08to\
-o-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04\
-size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01\
-p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\
-\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01\
-@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@\
-0.2.0\x05\x0b\x02\x03\0\0\x05batch\x02\x03\0\0\x0bdescription\x02\x03\0\0\x06end\
-ing\x02\x03\0\0\x06opened\x02\x03\0\0\x07verdict\x01B:\x02\x03\x02\x01\x0c\x04\0\
-\x05batch\x03\0\0\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\x02\x02\x03\x02\x01\
-\x0d\x04\0\x0bdescription\x03\0\x04\x02\x03\x02\x01\x0e\x04\0\x06ending\x03\0\x06\
-\x02\x03\x02\x01\x0f\x04\0\x06opened\x03\0\x08\x02\x03\x02\x01\x01\x04\0\x0arequ\
-est-id\x03\0\x0a\x02\x03\x02\x01\x10\x04\0\x07verdict\x03\0\x0c\x01r\x02\x07poin\
-ters\x07messages\x04\0\x0bbad-setting\x03\0\x0e\x01q\x02\x07setting\x01\x0f\0\x07\
-missing\x01s\0\x04\0\x0fconfigure-error\x03\0\x10\x01m\x02\x0funknown-version\x07\
-corrupt\x04\0\x0bstate-error\x03\0\x12\x01p}\x01r\x02\x06status{\x04body\x14\x04\
-\0\x08response\x03\0\x15\x01q\x05\x07refused\x01s\0\x0aoverloaded\0\0\x09timed-o\
-ut\0\0\x06failed\x01s\0\x09cancelled\0\0\x04\0\x0acall-error\x03\0\x17\x01j\x01\x16\
-\x01\x18\x01r\x03\x04call\x03\x07request\x0b\x07outcome\x19\x04\0\x06answer\x03\0\
-\x1a\x01q\x02\x07release\x01y\0\x06finish\x01\x07\0\x04\0\x0erequest-action\x03\0\
-\x1c\x01r\x02\x07request\x0b\x06action\x1d\x04\0\x0frequest-verdict\x03\0\x1e\x01\
+okens\x0faccepted-tokens\x0fweight-versions\x04\0\x07columns\x03\0\x08\x01n\x04\x08\
+pressure\x07changed\x05state\x05timer\x04\0\x05calls\x03\0\x0a\x01r\x06\x04names\
+\x07versions\x0fsettings-schemas\x07columns\x09\x05wants\x0b\x06writes\x07\x04\0\
+\x0bdescription\x03\0\x0c\x01r\x08\x07request\x01\x03rids\x09front-ends\x04sinks\
+\x0aarrived-msw\x0dprompt-tokensw\x0freceived-tokensw\x07resumed\x7f\x04\0\x06op\
+ened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05abort\x05other\x04\0\x0b\
+finish-kind\x03\0\x10\x01p\x05\x01pv\x01py\x01r\x03\x03ids\x12\x08logprobs\x13\x04\
+ends\x14\x04\0\x0ctop-logprobs\x03\0\x15\x01p\x01\x01pw\x01p\x11\x01ps\x01k\x1a\x01\
+k\x14\x01k\x13\x01k\x16\x01k\x18\x01r\x0f\x07time-msw\x08requests\x17\x0aoutput-\
+ids\x12\x0boutput-ends\x14\x11completion-tokens\x18\x08finished\x19\x05texts\x1b\
+\x07waiting\x1c\x08logprobs\x1d\x0ctop-logprobs\x1e\x0dcached-tokens\x1f\x10reas\
+oning-tokens\x1f\x0edrafted-tokens\x1f\x0faccepted-tokens\x1f\x0fweight-versions\
+\x1b\x04\0\x05batch\x03\0\x20\x01ks\x01r\x02\x03ids\x12\x04text\"\x04\0\x0brepla\
+cement\x03\0#\x01r\x02\x06status{\x07messages\x04\0\x07failure\x03\0%\x01q\x04\x04\
+stop\x01s\0\x06length\0\0\x05abort\x01s\0\x05error\x01&\0\x04\0\x0dfinish-reason\
+\x03\0'\x01k$\x01r\x02\x06reason(\x0breplacement)\x04\0\x06ending\x03\0*\x01q\x0a\
+\x07replace\x01$\0\x04drop\x01s\0\x06finish\x01+\0\x08annotate\x01s\0\x05route\x01\
+s\0\x09skip-text\0\0\x04hold\x01y\0\x07release\0\0\x0arelease-as\x01$\0\x10relea\
+se-and-hold\x01y\0\x04\0\x06action\x03\0,\x01r\x02\x03rowy\x06action-\x04\0\x07v\
+erdict\x03\0.\x03\0\x1bafterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\x0arequest-\
+id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\x05debug\x04\
+info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\x01@\x03\x05level\x03\x07\
+request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\0\x19afterbay:plugin/log@\
+0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
+mes\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\x04names\
+\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\x04\0\x11histogram-obs\
+erve\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\x03\0\
+\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reason\0\x01\
+\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\x04\x01\
+B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bstore-err\
+or\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01j\0\x01\
+\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03keys\x01\
+\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\x08\x04\
+\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\x04\0\
+\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\x05\x02\x03\0\0\x07\
+call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\x01\x01\
+\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07request\x03\x04bod\
+y\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/call@0.2.0\x05\x07\x01\
+B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-msw\x04\0\x05queue\x03\
+\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\0\x0asink-state\x03\
+\0\x02\x01kw\x01r\x05\x04names\x05state\x03\x07backlog\x01\x0ebacklog-tokensw\x0a\
+lag-frames\x04\x04\0\x04sink\x03\0\x05\x01ku\x01r\x05\x06age-msw\x05stale\x7f\x07\
+running\x04\x07waiting\x04\x0ekv-cache-usage\x07\x04\0\x04load\x03\0\x08\x01p\x06\
+\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\
+\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterba\
+y:plugin/signals@0.2.0\x05\x08\x01B\x06\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
+\0\0\x01@\x02\x07request\x01\x07time-msw\x01\0\x04\0\x03set\x01\x02\x01@\x01\x07\
+request\x01\x01\0\x04\0\x05clear\x01\x03\x03\0\x1bafterbay:plugin/timer@0.2.0\x05\
+\x09\x02\x03\0\0\x08token-id\x01B\x0c\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
+\0\0\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\0\x02\x01ks\x01@\x01\x07request\x01\
+\0\x04\x04\0\x0aattributes\x01\x05\x04\0\x05asked\x01\x05\x01p\x03\x01k\x06\x01@\
+\x01\x07request\x01\0\x07\x04\0\x0aprompt-ids\x01\x08\x03\0\x1dafterbay:plugin/r\
+equest@0.2.0\x05\x0b\x01B\x13\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\0\0\x01q\
+\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0\
+y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\
+\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\
+\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\
+\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:p\
+lugin/tokenizer@0.2.0\x05\x0c\x02\x03\0\0\x05batch\x02\x03\0\0\x0bdescription\x02\
+\x03\0\0\x06ending\x02\x03\0\0\x06opened\x02\x03\0\0\x07verdict\x01B<\x02\x03\x02\
+\x01\x0d\x04\0\x05batch\x03\0\0\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\x02\x02\
+\x03\x02\x01\x0e\x04\0\x0bdescription\x03\0\x04\x02\x03\x02\x01\x0f\x04\0\x06end\
+ing\x03\0\x06\x02\x03\x02\x01\x10\x04\0\x06opened\x03\0\x08\x02\x03\x02\x01\x01\x04\
+\0\x0arequest-id\x03\0\x0a\x02\x03\x02\x01\x11\x04\0\x07verdict\x03\0\x0c\x01r\x02\
+\x07pointers\x07messages\x04\0\x0bbad-setting\x03\0\x0e\x01q\x02\x07setting\x01\x0f\
+\0\x07missing\x01s\0\x04\0\x0fconfigure-error\x03\0\x10\x01m\x02\x0funknown-vers\
+ion\x07corrupt\x04\0\x0bstate-error\x03\0\x12\x01p}\x01r\x02\x06status{\x04body\x14\
+\x04\0\x08response\x03\0\x15\x01q\x05\x07refused\x01s\0\x0aoverloaded\0\0\x09tim\
+ed-out\0\0\x06failed\x01s\0\x09cancelled\0\0\x04\0\x0acall-error\x03\0\x17\x01j\x01\
+\x16\x01\x18\x01r\x03\x04call\x03\x07request\x0b\x07outcome\x19\x04\0\x06answer\x03\
+\0\x1a\x01q\x02\x07release\x01y\0\x06finish\x01\x07\0\x04\0\x0erequest-action\x03\
+\0\x1c\x01r\x02\x07request\x0b\x06action\x1d\x04\0\x0frequest-verdict\x03\0\x1e\x01\
 @\0\0\x05\x04\0\x08describe\x01\x20\x01j\0\x01\x11\x01@\x01\x08settingss\0!\x04\0\
 \x09configure\x01\"\x01p\x09\x01@\x01\x08requests#\x01\0\x04\0\x04open\x01$\x01p\
 \x0b\x01@\x01\x08requests%\x01\0\x04\0\x07changed\x01&\x01p\x0d\x01@\x01\x05batc\
 h\x01\0'\x04\0\x07process\x01(\x01@\0\x01\0\x04\0\x08pressure\x01)\x01p\x1b\x01p\
-\x1f\x01@\x01\x07answers*\0+\x04\0\x08answered\x01,\x04\0\x05close\x01&\x01@\0\0\
-\x14\x04\0\x0cexport-state\x01-\x01j\0\x01\x13\x01@\x02\x07versions\x05state\x14\
-\0.\x04\0\x0cimport-state\x01/\x04\0\x1cafterbay:plugin/plugin@0.2.0\x05\x11\x04\
-\0\x1fafterbay:plugin/transform@0.2.0\x04\0\x0b\x0f\x01\0\x09transform\x03\0\0\0\
-G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindge\
-n-rust\x060.61.1";
+\x1f\x01@\x01\x07answers*\0+\x04\0\x08answered\x01,\x01@\x02\x07time-msw\x08requ\
+ests%\0+\x04\0\x03due\x01-\x04\0\x05close\x01&\x01@\0\0\x14\x04\0\x0cexport-stat\
+e\x01.\x01j\0\x01\x13\x01@\x02\x07versions\x05state\x14\0/\x04\0\x0cimport-state\
+\x010\x04\0\x1cafterbay:plugin/plugin@0.2.0\x05\x12\x04\0\x1fafterbay:plugin/tra\
+nsform@0.2.0\x04\0\x0b\x0f\x01\0\x09transform\x03\0\0\0G\x09producers\x01\x0cpro\
+cessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
         };
     };
 }
@@ -4388,70 +4820,74 @@ pub use __export_transform_impl as export_transform;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2866] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x92\x15\x01A\x02\x01\
-A\x15\x01B.\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 3037] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xbd\x16\x01A\x02\x01\
+A\x17\x01B0\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
 x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
 \0\x06\x01n\x0c\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
 ng\x08logprobs\x0ctop-logprobs\x0dcached-tokens\x10reasoning-tokens\x0edrafted-t\
-okens\x0faccepted-tokens\x0fweight-versions\x04\0\x07columns\x03\0\x08\x01n\x03\x08\
-pressure\x07changed\x05state\x04\0\x05calls\x03\0\x0a\x01r\x06\x04names\x07versi\
-ons\x0fsettings-schemas\x07columns\x09\x05wants\x0b\x06writes\x07\x04\0\x0bdescr\
-iption\x03\0\x0c\x01r\x07\x07request\x01\x03rids\x09front-ends\x04sinks\x0dpromp\
-t-tokensw\x0freceived-tokensw\x07resumed\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07\
-running\x04stop\x06length\x05abort\x05other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x05\
-\x01pv\x01py\x01r\x03\x03ids\x12\x08logprobs\x13\x04ends\x14\x04\0\x0ctop-logpro\
-bs\x03\0\x15\x01p\x01\x01pw\x01p\x11\x01ps\x01k\x1a\x01k\x14\x01k\x13\x01k\x16\x01\
-k\x18\x01r\x0f\x07time-msw\x08requests\x17\x0aoutput-ids\x12\x0boutput-ends\x14\x11\
-completion-tokens\x18\x08finished\x19\x05texts\x1b\x07waiting\x1c\x08logprobs\x1d\
-\x0ctop-logprobs\x1e\x0dcached-tokens\x1f\x10reasoning-tokens\x1f\x0edrafted-tok\
-ens\x1f\x0faccepted-tokens\x1f\x0fweight-versions\x1b\x04\0\x05batch\x03\0\x20\x01\
-ks\x01r\x02\x03ids\x12\x04text\"\x04\0\x0breplacement\x03\0#\x01q\x03\x04stop\x01\
-s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\0%\x01k$\x01r\x02\x06\
-reason&\x0breplacement'\x04\0\x06ending\x03\0(\x01q\x0a\x07replace\x01$\0\x04dro\
-p\x01s\0\x06finish\x01)\0\x08annotate\x01s\0\x05route\x01s\0\x09skip-text\0\0\x04\
-hold\x01y\0\x07release\0\0\x0arelease-as\x01$\0\x10release-and-hold\x01y\0\x04\0\
-\x06action\x03\0*\x01r\x02\x03rowy\x06action+\x04\0\x07verdict\x03\0,\x03\0\x1ba\
-fterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\
-\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\
-\x05level\x03\0\x02\x01k\x01\x01@\x03\x05level\x03\x07request\x04\x07messages\x01\
-\0\x04\0\x03log\x01\x05\x03\0\x19afterbay:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\
-\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\
-\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\
-\0\x04\0\x09gauge-set\x01\x04\x04\0\x11histogram-observe\x01\x04\x01@\x02\x04nam\
-es\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@\
-0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\
-\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\
-\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01\
-@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05valu\
-e\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01\
-j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\
-\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1b\
-afterbay:plugin/store@0.2.0\x05\x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\
-\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01\
-p}\x01@\x03\x08endpoints\x07request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\
-\0\x1aafterbay:plugin/call@0.2.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05\
-bytesw\x0doldest-age-msw\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\
-\x07stalled\x04away\x04\0\x0asink-state\x03\0\x02\x01kw\x01r\x05\x04names\x05sta\
-te\x03\x07backlog\x01\x0ebacklog-tokensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\
-\x01ku\x01r\x05\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\x0ekv-cach\
-e-usage\x07\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05\
-sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\
-\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.2.0\x05\x08\x02\x03\
-\0\0\x08token-id\x01B\x0c\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x02\x03\
-\x02\x01\x09\x04\0\x08token-id\x03\0\x02\x01ks\x01@\x01\x07request\x01\0\x04\x04\
-\0\x0aattributes\x01\x05\x04\0\x05asked\x01\x05\x01p\x03\x01k\x06\x01@\x01\x07re\
-quest\x01\0\x07\x04\0\x0aprompt-ids\x01\x08\x03\0\x1dafterbay:plugin/request@0.2\
-.0\x05\x0a\x01B\x13\x02\x03\x02\x01\x09\x04\0\x08token-id\x03\0\0\x01q\x02\x08to\
-o-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04\
-size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01\
-p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\
-\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01\
-@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@\
-0.2.0\x05\x0b\x04\0?afterbay:plugin/transform-with-all-of-its-exports-removed@0.\
-2.0\x04\0\x0b/\x01\0)transform-with-all-of-its-exports-removed\x03\0\0\0G\x09pro\
-ducers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x06\
-0.61.1";
+okens\x0faccepted-tokens\x0fweight-versions\x04\0\x07columns\x03\0\x08\x01n\x04\x08\
+pressure\x07changed\x05state\x05timer\x04\0\x05calls\x03\0\x0a\x01r\x06\x04names\
+\x07versions\x0fsettings-schemas\x07columns\x09\x05wants\x0b\x06writes\x07\x04\0\
+\x0bdescription\x03\0\x0c\x01r\x08\x07request\x01\x03rids\x09front-ends\x04sinks\
+\x0aarrived-msw\x0dprompt-tokensw\x0freceived-tokensw\x07resumed\x7f\x04\0\x06op\
+ened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05abort\x05other\x04\0\x0b\
+finish-kind\x03\0\x10\x01p\x05\x01pv\x01py\x01r\x03\x03ids\x12\x08logprobs\x13\x04\
+ends\x14\x04\0\x0ctop-logprobs\x03\0\x15\x01p\x01\x01pw\x01p\x11\x01ps\x01k\x1a\x01\
+k\x14\x01k\x13\x01k\x16\x01k\x18\x01r\x0f\x07time-msw\x08requests\x17\x0aoutput-\
+ids\x12\x0boutput-ends\x14\x11completion-tokens\x18\x08finished\x19\x05texts\x1b\
+\x07waiting\x1c\x08logprobs\x1d\x0ctop-logprobs\x1e\x0dcached-tokens\x1f\x10reas\
+oning-tokens\x1f\x0edrafted-tokens\x1f\x0faccepted-tokens\x1f\x0fweight-versions\
+\x1b\x04\0\x05batch\x03\0\x20\x01ks\x01r\x02\x03ids\x12\x04text\"\x04\0\x0brepla\
+cement\x03\0#\x01r\x02\x06status{\x07messages\x04\0\x07failure\x03\0%\x01q\x04\x04\
+stop\x01s\0\x06length\0\0\x05abort\x01s\0\x05error\x01&\0\x04\0\x0dfinish-reason\
+\x03\0'\x01k$\x01r\x02\x06reason(\x0breplacement)\x04\0\x06ending\x03\0*\x01q\x0a\
+\x07replace\x01$\0\x04drop\x01s\0\x06finish\x01+\0\x08annotate\x01s\0\x05route\x01\
+s\0\x09skip-text\0\0\x04hold\x01y\0\x07release\0\0\x0arelease-as\x01$\0\x10relea\
+se-and-hold\x01y\0\x04\0\x06action\x03\0,\x01r\x02\x03rowy\x06action-\x04\0\x07v\
+erdict\x03\0.\x03\0\x1bafterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\x0arequest-\
+id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\x05debug\x04\
+info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\x01@\x03\x05level\x03\x07\
+request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\0\x19afterbay:plugin/log@\
+0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
+mes\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\x04names\
+\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\x04\0\x11histogram-obs\
+erve\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\x03\0\
+\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reason\0\x01\
+\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\x04\x01\
+B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bstore-err\
+or\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01j\0\x01\
+\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03keys\x01\
+\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\x08\x04\
+\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\x04\0\
+\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\x05\x02\x03\0\0\x07\
+call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\x01\x01\
+\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07request\x03\x04bod\
+y\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/call@0.2.0\x05\x07\x01\
+B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-msw\x04\0\x05queue\x03\
+\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\0\x0asink-state\x03\
+\0\x02\x01kw\x01r\x05\x04names\x05state\x03\x07backlog\x01\x0ebacklog-tokensw\x0a\
+lag-frames\x04\x04\0\x04sink\x03\0\x05\x01ku\x01r\x05\x06age-msw\x05stale\x7f\x07\
+running\x04\x07waiting\x04\x0ekv-cache-usage\x07\x04\0\x04load\x03\0\x08\x01p\x06\
+\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\
+\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterba\
+y:plugin/signals@0.2.0\x05\x08\x01B\x06\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
+\0\0\x01@\x02\x07request\x01\x07time-msw\x01\0\x04\0\x03set\x01\x02\x01@\x01\x07\
+request\x01\x01\0\x04\0\x05clear\x01\x03\x03\0\x1bafterbay:plugin/timer@0.2.0\x05\
+\x09\x02\x03\0\0\x08token-id\x01B\x0c\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
+\0\0\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\0\x02\x01ks\x01@\x01\x07request\x01\
+\0\x04\x04\0\x0aattributes\x01\x05\x04\0\x05asked\x01\x05\x01p\x03\x01k\x06\x01@\
+\x01\x07request\x01\0\x07\x04\0\x0aprompt-ids\x01\x08\x03\0\x1dafterbay:plugin/r\
+equest@0.2.0\x05\x0b\x01B\x13\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\0\0\x01q\
+\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0\
+y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\
+\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\
+\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\
+\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:p\
+lugin/tokenizer@0.2.0\x05\x0c\x04\0?afterbay:plugin/transform-with-all-of-its-ex\
+ports-removed@0.2.0\x04\0\x0b/\x01\0)transform-with-all-of-its-exports-removed\x03\
+\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-\
+bindgen-rust\x060.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -14,7 +14,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use afterbay_journal::Verdict;
 use afterbay_journal::reader::RequestInfo;
 use afterbay_journal_view::content::RequestFacts;
 use afterbay_journal_view::ending::EndedBy;
@@ -257,10 +256,8 @@ fn asked(record: &RequestRecord) -> impl Iterator<Item = KeyValue> {
 
 /// The finish reason that the reader got; the sender's if nobody ended the request before. `None` if no record says it.
 fn finish_reason(leg: &Leg, info: &RequestInfo) -> Option<String> {
-    match leg.early.as_ref().map(|action| action.verdict) {
-        Some(Verdict::Abort) => Some("abort".to_owned()),
-        Some(Verdict::Length) => Some("length".to_owned()),
-        Some(_) => Some("stop".to_owned()),
+    match leg.early.as_ref() {
+        Some(action) => action.verdict.finish_reason().map(str::to_owned),
         None if info.ended_early => None,
         None => Some(info.finish.clone()).filter(|finish| !finish.is_empty()),
     }

@@ -506,8 +506,11 @@ fn a_plugins_end_is_the_end_of_the_trace_and_names_the_plugin() {
     writer.row(request, "stop", &[swallowed]);
     writer.take(frame);
     let faulted = writer.open("f");
-    let frame =
-        writer.row(faulted, "", &[action("guard", Verdict::Abort, "afterbay: plugin \"guard\" failed", &[])]);
+    let frame = writer.row(
+        faulted,
+        "",
+        &[action("guard", Verdict::Error, "500 afterbay: plugin \"guard\" failed", &[])],
+    );
     writer.send(faulted, frame);
     writer.row(faulted, "abort", &[action("guard", Verdict::Drop, afterbay_journal::SWALLOWED, &[])]);
     writer.take(frame);

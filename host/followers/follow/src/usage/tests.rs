@@ -202,7 +202,7 @@ fn each_way_to_end_has_a_record_that_names_it() {
     process.row(
         &["other-fault"],
         None,
-        &[action("guard", Verdict::Abort, "afterbay: plugin \"guard\" failed", 0)],
+        &[action("guard", Verdict::Error, "500 afterbay: plugin \"guard\" failed", 0)],
     );
     process.close("other-fault");
     process.row(&["other-operator"], None, &[action(OPERATOR, Verdict::Abort, "", 2)]);

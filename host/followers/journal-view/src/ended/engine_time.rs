@@ -430,7 +430,7 @@ mod tests {
         let (long, short) = (scene.take(1), scene.take(2));
         assert_eq!(long + short, 300 * MS);
         // 8,192 tokens with half as much attention again, beside two.
-        assert_eq!(300 * MS / short, (12_288 + 2 + 1) / 2);
+        assert_eq!(300 * MS / short, 12_290_u64.div_ceil(2));
     }
 
     #[test]

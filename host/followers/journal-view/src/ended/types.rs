@@ -74,8 +74,7 @@ impl EndedRequest {
 
     /// The party that ended the request. A request that is no longer in the journal's next segment was given up.
     pub fn ended_by(&self) -> EndedBy {
-        let ends = |verdict| matches!(verdict, Verdict::Abort | Verdict::Finish | Verdict::Length);
-        let early = self.verdicts.iter().find(|verdict| ends(verdict.verdict));
+        let early = self.verdicts.iter().find(|verdict| verdict.verdict.finish_reason().is_some());
         if early.is_none()
             && self.info.ended_early
             && let Some(swallowed) = self.verdicts.iter().find(|verdict| &*verdict.reason == SWALLOWED)

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afterbay_sockets::zmtp::{Conversation, Role, on_wire};
 use afterbay_sockets::{BindError, Endpoint, Listener};
-use afterbay_wire::AbortForm;
+use afterbay_wire::{AbortForm, FinishReason};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
@@ -135,8 +135,13 @@ impl SocketUpstream {
     }
 
     /// Asks the scheduler to end `rid`, with a message of this form. Returns when the kernel has taken the message.
-    pub async fn abort(&self, rid: &str, form: &AbortForm) -> Result<(), UpstreamError> {
-        self.send(form.encode(rid)?).await
+    pub async fn abort(
+        &self,
+        rid: &str,
+        reason: Option<&FinishReason>,
+        form: &AbortForm,
+    ) -> Result<(), UpstreamError> {
+        self.send(form.encode(rid, reason)?).await
     }
 
     /// Sends a message to the one connected scheduler, or to each of vLLM's engines, which ignore the ids of others. Returns when

@@ -2,12 +2,12 @@
 //! release.
 
 use super::HeldRows;
-use crate::{FrameDecoder, HeldRow, ReceivedTokens, aborted};
+use crate::{FrameDecoder, HeldRow, ReceivedTokens, end_of_record};
 use afterbay_events::Name;
 use afterbay_journal::{
     BacklogFrame, JournalRequest, PluginAction, StoredReplacement, Verdict, is_release_marker,
 };
-use afterbay_wire::{DecodedFrame, Edit, FinishReason, TokenEdit};
+use afterbay_wire::{DecodedFrame, Edit, TokenEdit};
 use std::time::Instant;
 
 impl HeldRows {
@@ -91,10 +91,10 @@ fn apply(mut row: HeldRow, action: &PluginAction<'_>) -> Result<HeldRow, String>
             edit.tokens = TokenEdit::Empty;
             received = received.to_dropped();
         }
-        (Verdict::Finish, _) => edit.finish = Some(FinishReason::Stop(action.text.to_string())),
-        (Verdict::Length, _) => edit.finish = Some(FinishReason::Length),
-        (Verdict::Abort, _) => edit.finish = Some(aborted(&action.text)),
-        _ => return Ok(row),
+        (verdict, _) => match end_of_record(verdict, &action.text) {
+            Some(finish) => edit.finish = Some(finish),
+            None => return Ok(row),
+        },
     }
     row.edit(edit, received)?;
     Ok(row)

@@ -18,6 +18,7 @@ mod destinations;
 mod edits;
 mod settle;
 mod record;
+mod blank;
 
 pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use attributes::AttributesOf;
@@ -25,7 +26,7 @@ pub use record::{FindRecord, RecordLinks, StoredRecord};
 pub use restart::RestartGap;
 
 use crate::ledger::requests::Requests;
-use crate::{ReaderKey, RoutingTable, Row};
+use crate::{ReaderKey, RoutingTable, Row, Timestamp};
 use afterbay_events::{Name, StreamTelemetry};
 use afterbay_journal as journal;
 use afterbay_journal::JournalRequest;
@@ -92,13 +93,17 @@ pub struct Request {
     of_engine: Vec<(String, String)>,
     /// Whether a row of the request was received. Until then its record alone was.
     has_row: bool,
+    /// Whether the plugins were told of the request.
+    is_announced: bool,
+    /// The time at which the record, or else the first row, was received.
+    arrived_unix_ns: u64,
     /// The place of the request's record.
     record: Option<RecordPlace>,
     last_row_at: Instant,
 }
 
 impl Request {
-    fn new(handle: JournalRequest, now: Instant) -> Request {
+    fn new(handle: JournalRequest, at: Timestamp) -> Request {
         Request {
             handle,
             is_health_check: false,
@@ -126,8 +131,10 @@ impl Request {
             attributes: None,
             of_engine: Vec::new(),
             has_row: false,
+            is_announced: false,
+            arrived_unix_ns: at.unix_ns,
             record: None,
-            last_row_at: now,
+            last_row_at: at.instant,
         }
     }
 
@@ -140,6 +147,11 @@ impl Request {
         self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(self.prompt_tokens);
         self.reader = ReaderKey::of(batch, row);
         self.has_row = true;
+    }
+
+    /// The time at which the record, or else the first row, was received, in milliseconds since 1970.
+    pub fn arrived_ms(&self) -> u64 {
+        self.arrived_unix_ns / 1_000_000
     }
 
     fn is_finished_early(&self) -> bool {
@@ -198,6 +210,10 @@ pub struct Ledger {
     /// Rows of the current frame that begin and end a request.
     begun_and_ended: usize,
     bound: LiveBound,
+    /// The request that the last record opened, until the plugins are told of it.
+    recorded: Option<JournalRequest>,
+    /// The last batch of the scheduler: the form of rows that Afterbay writes itself.
+    last_batch: Option<Batch>,
 }
 
 impl Ledger {
@@ -208,7 +224,7 @@ impl Ledger {
         restart: RestartGap,
         routing: Arc<RoutingTable>,
         telemetry: StreamTelemetry,
-        now: Instant,
+        now: Timestamp,
     ) -> Ledger {
         let mut ledger = Ledger {
             requests: Requests::new(),
@@ -227,6 +243,8 @@ impl Ledger {
             departed: Vec::new(),
             begun_and_ended: 0,
             bound: LiveBound::default(),
+            recorded: None,
+            last_batch: None,
         };
         for journal::LiveRequest { request, info, .. } in live {
             // The journal may count a token of a held row as replaced and as dropped.
@@ -241,6 +259,8 @@ impl Ledger {
                 count_shift: info.forwarded as i64 - info.received as i64,
                 reader_has_row: info.rows > 0,
                 has_row: info.rows > 0,
+                is_announced: true,
+                arrived_unix_ns: info.begins_unix_ns(),
                 record: (info.record_frame.0 > 0).then_some(RecordPlace::Frame(info.record_frame)),
                 of_engine: of_engine(info),
                 finished_by: info.ended_early.then(|| EARLIER_RUN.into()),

@@ -5,8 +5,8 @@ use afterbay_batch::ledger::{FinishedEarly, LiveStatus, RequestStatus};
 use afterbay_events::event::{AbortFailed, RequestFinishedEarly};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{OPERATOR, Verdict};
-use afterbay_wire::AbortShape;
 use afterbay_wire::synth::{SynthFinish, SynthRow};
+use afterbay_wire::{AbortShape, FinishReason};
 
 const SHAPE: Option<AbortShape> = Some(AbortShape::Msgpack);
 
@@ -19,8 +19,12 @@ fn a_request_that_a_plugin_finishes_is_aborted_in_the_scheduler_unless_the_sched
     let mut stream = Stream::with(Vec::new(), true);
     let sent = stream.decide(vec![row("a", &[1], 1), last("b", &[2], 1)], &Decide::Finish);
     assert!(sent.iter().all(|row| row.is_last));
-    let finished =
-        |rid: &str| FinishedEarly { rid: rid.to_owned(), plugin: Some(PLUGIN.to_owned()), shape: SHAPE };
+    let finished = |rid: &str| FinishedEarly {
+        rid: rid.to_owned(),
+        plugin: Some(PLUGIN.to_owned()),
+        reason: Some(FinishReason::Stop("enough".to_owned())),
+        shape: SHAPE,
+    };
     assert_eq!(stream.aborts(), [finished("a")]);
     let early: Vec<String> =
         stream.recorder.of::<RequestFinishedEarly>().into_iter().map(|it| it.rid).collect();

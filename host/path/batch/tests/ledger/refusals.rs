@@ -92,13 +92,13 @@ fn a_frame_that_names_its_requests_and_that_a_guard_cannot_judge_ends_these_requ
     assert_eq!(outcome.changed.as_ref(), Some(batch.bytes()), "a restart sends the same");
     assert_eq!(outcome.requests.iter().map(|it| it.0).collect::<Vec<_>>(), *requests);
     let verdicts: Vec<_> = outcome.actions.iter().map(|action| (action.row, action.verdict)).collect();
-    let ends = [(0, Verdict::Drop), (0, Verdict::Abort), (1, Verdict::Drop), (1, Verdict::Abort)];
+    let ends = [(0, Verdict::Drop), (0, Verdict::Error), (1, Verdict::Drop), (1, Verdict::Error)];
     assert_eq!(verdicts, ends);
     let aborted: Vec<String> = stream.aborts().into_iter().map(|abort| abort.rid).collect();
     assert_eq!(aborted, ["known", "new"]);
     let early: Vec<String> =
         stream.recorder.of::<RequestFinishedEarly>().into_iter().map(|it| it.reason).collect();
-    assert_eq!(early, vec![not_judged(PLUGIN); 2]);
+    assert_eq!(early, vec![format!("500 {}", not_judged(PLUGIN)); 2]);
     // The number of tokens in the frame is not known, so the next count is no gap. The row is swallowed.
     assert_eq!(stream.pass(vec![row("known", &[2], 9)]), []);
     assert_eq!(stream.counters().request_gaps.get(), 0);
@@ -159,7 +159,7 @@ fn a_batch_that_cannot_be_written_and_that_a_guard_judged_ends_all_its_requests(
     let ends: Vec<u32> = outcome
         .actions
         .iter()
-        .filter(|action| action.verdict == Verdict::Abort)
+        .filter(|action| action.verdict == Verdict::Error)
         .map(|action| action.row)
         .collect();
     assert_eq!(ends, [0, 1, 2], "no other verdict is left");

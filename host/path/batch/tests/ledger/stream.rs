@@ -129,7 +129,7 @@ impl Stream {
         let now = self.now();
         let gap = RestartGap::new(recovered.last_frame, &recovered.live);
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
-        let mut ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry, now.instant);
+        let mut ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry, now);
         ledger.restore_counts(&recovered.live, &writer, &mut self.decoder);
         ledger.restore_first_rows(&recovered.live, &writer, &mut self.decoder);
         let policy = JournalPolicy::default();

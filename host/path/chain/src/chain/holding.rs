@@ -7,7 +7,7 @@ use super::ChainInput;
 use crate::slot::{PluginSlot, RequestEnd};
 use afterbay_batch::hold::{HeldRows, HoldState};
 use afterbay_batch::ledger::{ABORTED, Ledger};
-use afterbay_batch::{ChainOutput, Destination, HeldRow, ReleasedRow, RowContent, aborted, hold_end_words};
+use afterbay_batch::{ChainOutput, Destination, HeldRow, ReleasedRow, RowContent, failed, hold_end_words};
 use afterbay_events::HoldEnd;
 use afterbay_journal::{self as journal, JournalRequest, PluginAction, StoredReplacement};
 use afterbay_runtime::{Action, Ending, IdShape, Replacement, Verdict};
@@ -209,7 +209,7 @@ impl Turn<'_> {
         if self.holds(at) {
             // Held rows are released with a last row, whether the text is whole or not.
             let finish = self.output.decisions[at.row as usize].finish.clone();
-            self.output.decisions[at.row as usize].finish.get_or_insert_with(|| aborted(message));
+            self.output.decisions[at.row as usize].finish.get_or_insert_with(|| failed(message));
             self.release_as_one(at, HoldEnd::Instance);
             self.join_releases();
             self.output.decisions[at.row as usize].finish = finish;

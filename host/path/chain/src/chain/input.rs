@@ -2,7 +2,7 @@
 
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::{
-    Accounted, ChainOutput, Decision, Destination, RecordedVerdicts, Row, RowContent, aborted,
+    Accounted, ChainOutput, Decision, Destination, RecordedVerdicts, Row, RowContent, recorded_end,
 };
 use afterbay_journal as journal;
 use afterbay_journal::{PluginAction, StoredReplacement};
@@ -107,10 +107,10 @@ impl ChainInput {
 
     /// The first rows of requests.
     pub(super) fn begun(&self, accounted: &Accounted) -> Vec<u32> {
-        if !accounted.any().first {
+        if !accounted.any().opens {
             return Vec::new();
         }
-        self.rows.iter().copied().filter(|row| accounted.rows()[*row as usize].first).collect()
+        self.rows.iter().copied().filter(|row| accounted.rows()[*row as usize].opens).collect()
     }
 
     /// The number of rows that the plugin holds of each row's request.
@@ -177,9 +177,9 @@ impl ChainInput {
                 (decision.content, decision.text) = (RowContent::Dropped, None);
             }
             Action::Finish(Ending { reason, .. }) => {
-                let (verdict, finish) = ending(&reason);
-                recorded.verdict = verdict;
-                recorded.text = reason.text().unwrap_or_default().to_owned().into();
+                let finish = ending(&reason);
+                let (verdict, text) = recorded_end(&finish);
+                (recorded.verdict, recorded.text) = (verdict, text.into());
                 decision.finish = Some(finish);
             }
             Action::Route(sink) => {
@@ -219,11 +219,7 @@ impl ChainInput {
             self.requests.push(before.requests[index]);
             self.plain.push_row_of(&before.plain, index);
             if let (Some(finish), Some(finished)) = (&decision.finish, self.plain.finished.last_mut()) {
-                *finished = match finish {
-                    FinishReason::Stop(_) => FinishKind::Stop,
-                    FinishReason::Length => FinishKind::Length,
-                    FinishReason::Abort { .. } => FinishKind::Abort,
-                };
+                *finished = finish_kind(finish.kind());
             }
             let start = self.ids.values.len();
             match (&decision.content, output.released_at(*row)) {
@@ -243,13 +239,16 @@ impl ChainInput {
     }
 }
 
-/// The end of a request, for the journal and for the wire.
-pub(super) fn ending(reason: &afterbay_runtime::FinishReason) -> (journal::Verdict, FinishReason) {
-    use afterbay_runtime::FinishReason as Given;
+/// The end of a request, for the wire.
+pub(super) fn ending(reason: &afterbay_runtime::FinishReason) -> FinishReason {
+    use afterbay_runtime::{Failure, FinishReason as Given};
     match reason {
-        Given::Stop(matched) => (journal::Verdict::Finish, FinishReason::Stop(matched.clone())),
-        Given::Length => (journal::Verdict::Length, FinishReason::Length),
-        Given::Abort(message) => (journal::Verdict::Abort, aborted(message)),
+        Given::Stop(matched) => FinishReason::Stop(matched.clone()),
+        Given::Length => FinishReason::Length,
+        Given::Abort(message) => FinishReason::Abort(message.clone()),
+        Given::Error(Failure { status, message }) => {
+            FinishReason::Error { status: *status, message: message.clone() }
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The calls to services that a plugin's instance has made, the answers that it has not received yet, and the ends of requests
-//! that it decided between two batches.
+//! The calls to services that a plugin's instance has made, the answers that it has not received yet, its timers, and the ends of
+//! requests that it decided between two batches.
 
 use super::PluginSlot;
 use super::state::SlotState;
@@ -10,6 +10,7 @@ use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::Ledger;
 use afterbay_config::OnFault;
 use afterbay_events::{HoldEnd, Verdict as VerdictKind};
+use afterbay_journal::FrameNo;
 use afterbay_runtime::{CallId, Ending, RequestAction, RequestVerdict, SentCall, Unsent};
 use bytes::Bytes;
 use std::any::Any;
@@ -19,6 +20,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 const OPEN_MAX: usize = 4096;
 /// Answers that one call of the plugin gets. The batch after it waits for that call.
 const ANSWERS_AT_ONCE: usize = 32;
+/// Milliseconds between two calls about timers: a plugin that sets a timer in the past makes no stream busy.
+const TIMERS_EVERY_MS: u64 = 10;
 /// Bytes of bodies that one call of the plugin gets, if it gets more than one answer.
 const BODIES_AT_ONCE: usize = 1 << 20;
 
@@ -276,6 +279,39 @@ impl PluginSlot {
                 let message = format!("afterbay: a call of plugin {:?} failed", self.name());
                 self.calls.ends.insert(request, RequestEnd::Terminate(message));
                 held_rows.finish(request, &self.telemetry.plugin, HoldEnd::Call);
+            }
+        }
+    }
+
+    /// The time of the next call about timers, in milliseconds since 1970.
+    pub fn next_timer_ms(&self) -> Option<u64> {
+        let (plugin, _) = self.state.running()?;
+        plugin.next_timer_ms().map(|next| next.max(self.timers_after_ms))
+    }
+
+    /// Tells the instance of the timers that are due, and applies what it decides about their requests.
+    pub fn tell_of_timers(&mut self, held_rows: &mut HeldRows, context: ChainContext<'_>) {
+        let now_ms = context.now.unix_ns / 1_000_000;
+        if self.next_timer_ms().is_none_or(|next| next > now_ms) {
+            return;
+        }
+        self.timers_after_ms = now_ms + TIMERS_EVERY_MS;
+        let verdicts = self.call(context, |plugin| plugin.due(now_ms)).unwrap_or_default();
+        for verdict in verdicts {
+            self.apply_request_verdict(verdict, held_rows, context);
+        }
+        self.end_lost_holds(held_rows);
+    }
+
+    /// Gives each request that is to end, and of which the plugin holds no row, a row to end with.
+    pub fn give_rows_to_ends(&self, held_rows: &mut HeldRows, frame: FrameNo, context: ChainContext<'_>) {
+        for request in self.calls.ends.keys() {
+            if held_rows.entries(*request, self.name()) > 0 {
+                continue;
+            }
+            if let Some((handle, row)) = context.ledger.blank_row(*request, frame) {
+                held_rows.hold(handle, &self.telemetry.plugin, row, context.now.instant);
+                held_rows.finish(*request, &self.telemetry.plugin, HoldEnd::Verdict);
             }
         }
     }

@@ -222,7 +222,7 @@ impl PluginSlot {
             let opened = opened.iter().map(|opened| OpenedRequest::new(opened, context.ledger)).collect();
             successor.record(MissedCall::Open(opened));
         }
-        successor.record(MissedCall::Process(OwnedColumns::copy(columns, successor.wants)));
+        successor.record(MissedCall::Process(Box::new(OwnedColumns::copy(columns, successor.wants))));
     }
 
     /// Ends a round: the successor takes over, begins another round, or fails.

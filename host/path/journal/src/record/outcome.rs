@@ -143,7 +143,7 @@ fn decode_action(at: &mut ByteReader<'_>) -> Option<PluginAction<'static>> {
     Some(PluginAction { row, plugin: plugin.into(), verdict, text: text.into(), ids, forwarded })
 }
 
-const VERDICTS: [Verdict; 11] = [
+const VERDICTS: [Verdict; 12] = [
     Verdict::Replace,
     Verdict::Drop,
     Verdict::Finish,
@@ -155,6 +155,7 @@ const VERDICTS: [Verdict; 11] = [
     Verdict::Annotate,
     Verdict::Fault,
     Verdict::Length,
+    Verdict::Error,
 ];
 
 fn verdict_code(verdict: Verdict) -> u8 {

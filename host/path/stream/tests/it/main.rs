@@ -7,4 +7,5 @@ mod hand_over;
 mod live_bound;
 mod readers;
 mod reloads;
+mod timers;
 mod world;

@@ -5,22 +5,32 @@
 //! cannot see. So the message has [`EXACT`] as its rid, which begins no rid, and names the request in
 //! `http_worker_ipc`, which no client can set. The connector in the scheduler ends the request of exactly this name;
 //! a scheduler without it ends none.
+//!
+//! The scheduler tells the client of a request in its queue by itself, past Afterbay: `finished_reason` says why it ended.
 
 use crate::pickle::{PickleWriteError, PickleWriter, Tree};
 use bytes::Bytes;
 use serde_json::Value as Json;
 
 use crate::bounds::{MAX_FIELDS, MAX_RID_BYTES};
-use crate::error::AbortError;
+use crate::edit::FinishReason;
+use crate::error::{AbortError, RowsError};
 use crate::kind::AbortShape;
 use crate::pack::{self, PackValue};
+use crate::sglang::value_writer::wait;
 
 const TAG: &str = "AbortReq";
 const RID: &str = "rid";
 const HTTP_WORKER_IPC: &str = "http_worker_ipc";
 const ABORT_ALL: &str = "abort_all";
+const FINISHED_REASON: &str = "finished_reason";
+/// The fields of 0.5.23 and those of every version before, but for the last.
+const FIELDS: [&str; 4] = [RID, HTTP_WORKER_IPC, ABORT_ALL, FINISHED_REASON];
 /// The rid of an abort whose request is named in `http_worker_ipc`. `afterbay_sglang/abort.py` knows it.
 const EXACT: &str = "\0afterbay";
+
+/// False in msgpack.
+const FALSE: u8 = 0xc2;
 
 /// The names and the encoding of an abort for one scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +48,7 @@ impl AbortReq {
         AbortReq {
             module: "sglang.srt.managers.io_struct".to_owned(),
             class: TAG.to_owned(),
-            fields: [RID, HTTP_WORKER_IPC, ABORT_ALL].map(str::to_owned).to_vec(),
+            fields: FIELDS[..3].iter().map(|field| (*field).to_owned()).collect(),
             shape,
         }
     }
@@ -77,35 +87,45 @@ impl AbortReq {
     }
 
     /// Encodes the message that ends `rid`, which is checked, and no other request.
-    pub(crate) fn encode(&self, rid: &str) -> Result<Bytes, AbortError> {
-        match self.shape {
-            AbortShape::Msgpack => Ok(self.msgpack(rid)),
-            AbortShape::Struct | AbortShape::Dataclass => self.pickle(rid).map_err(AbortError::Write),
-            _ => Err(AbortError::Write("it is another engine's".to_owned())),
-        }
+    pub(crate) fn encode(&self, rid: &str, reason: Option<&FinishReason>) -> Result<Bytes, AbortError> {
+        // A field before it that is not known could not be left out of an array.
+        let takes_reason = self.fields.get(..4).is_some_and(|fields| *fields == FIELDS);
+        let reason = reason.filter(|_| takes_reason);
+        let written = match self.shape {
+            AbortShape::Msgpack => self.msgpack(rid, reason),
+            AbortShape::Struct | AbortShape::Dataclass => self.pickle(rid, reason),
+            _ => Err("it is another engine's".to_owned()),
+        };
+        written.map_err(AbortError::Write)
     }
 
     /// Ends the array after the last named field: missing fields at the end have their default.
-    fn msgpack(&self, rid: &str) -> Bytes {
-        let named = |field: &str| match field {
-            RID => Some(EXACT),
-            HTTP_WORKER_IPC => Some(rid),
-            _ => None,
+    fn msgpack(&self, rid: &str, reason: Option<&FinishReason>) -> Result<Bytes, String> {
+        let is_named = |field: &String| match field.as_str() {
+            RID | HTTP_WORKER_IPC => true,
+            FINISHED_REASON => reason.is_some(),
+            _ => false,
         };
-        let count = self.fields.iter().rposition(|field| named(field).is_some()).map_or(0, |last| last + 1);
+        let count = self.fields.iter().rposition(is_named).map_or(0, |last| last + 1);
         let mut out = Vec::with_capacity(32 + rid.len());
         pack::write::array(&mut out, count + 1);
         pack::write::str(&mut out, &self.class);
         for field in &self.fields[..count] {
-            match named(field) {
-                Some(value) => pack::write::str(&mut out, value),
-                None => pack::write::nil(&mut out),
+            match (field.as_str(), reason) {
+                (RID, _) => pack::write::str(&mut out, EXACT),
+                (HTTP_WORKER_IPC, _) => pack::write::str(&mut out, rid),
+                (FINISHED_REASON, Some(reason)) => {
+                    reason.write(&mut out, 0).map_err(|error| error.to_string())?;
+                }
+                // Not null, which its type does not allow.
+                (ABORT_ALL, _) => out.push(FALSE),
+                _ => pack::write::nil(&mut out),
             }
         }
-        out.into()
+        Ok(out.into())
     }
 
-    fn pickle(&self, rid: &str) -> Result<Bytes, String> {
+    fn pickle(&self, rid: &str, reason: Option<&FinishReason>) -> Result<Bytes, String> {
         let AbortReq { module, class, .. } = self;
         let is_struct = self.shape == AbortShape::Struct;
         let model = match is_struct {
@@ -117,6 +137,7 @@ impl AbortReq {
         let model = Tree::parse(model.into()).map_err(|error| error.to_string())?;
         let mut writer = PickleWriter::new(if is_struct { 5 } else { 4 });
         let source = writer.source(&model);
+        let mut failed = None;
         let written: Result<(), PickleWriteError> = writer.object(source, model.root(), |writer| {
             writer.str(RID);
             writer.str(EXACT);
@@ -126,8 +147,13 @@ impl AbortReq {
                 writer.str(ABORT_ALL);
                 writer.bool(false);
             }
+            if let Some(reason) = reason {
+                writer.str(FINISHED_REASON);
+                wait(reason.write(writer, 0), &mut failed)?;
+            }
             Ok(())
         });
+        failed.map_or(Ok(()), |error: RowsError| Err(error.to_string()))?;
         written.and_then(|()| writer.finish()).map_err(|error| error.to_string())
     }
 }

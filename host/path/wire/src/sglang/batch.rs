@@ -11,7 +11,7 @@ use super::mask::Mask;
 use super::pickled::{self, Pickled};
 use super::rows;
 use crate::batch::{Batch, BatchPart, EngineBatch, PartRow, RowColumn, is_first};
-use crate::edit::Edit;
+use crate::edit::{BlankRow, Edit};
 use crate::error::{EraseError, RowsError};
 use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};
 use crate::finish::{Finish, finish};
@@ -444,8 +444,8 @@ impl EngineBatch for Columns {
         rows::edit(parts, edits, instead)
     }
 
-    fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
-        super::ended::ended(batch, self, rows, message)
+    fn blank(&self, rows: &[BlankRow<'_>]) -> Result<Batch, RowsError> {
+        super::blank::blank(self, rows)
     }
 
     fn erase(&self, _: &Batch, rows: &[u32], left: &mut Vec<String>) -> Result<Bytes, EraseError> {

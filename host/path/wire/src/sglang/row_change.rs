@@ -136,7 +136,7 @@ impl RowChange {
 
 impl FinishReason {
     /// Writes the reason of a request that has `length` tokens.
-    fn write<'a>(&self, out: &mut impl ValueWriter<'a>, length: i64) -> Result<(), RowsError> {
+    pub(crate) fn write<'a>(&self, out: &mut impl ValueWriter<'a>, length: i64) -> Result<(), RowsError> {
         match self {
             FinishReason::Stop(matched) => out.map(2, |out| {
                 ["type", "stop", "matched", matched].into_iter().for_each(|text| out.str(text));
@@ -147,18 +147,15 @@ impl FinishReason {
                 out.int(length);
                 Ok(())
             }),
-            FinishReason::Abort { message, status_code, err_type } => out.map(4, |out| {
+            FinishReason::Abort(message) | FinishReason::Error { message, .. } => out.map(4, |out| {
                 let message = abort_message(message);
                 ["type", "abort", "message", message, "status_code"].into_iter().for_each(|it| out.str(it));
-                match status_code {
-                    Some(code) => out.int((*code).into()),
-                    None => out.nil(),
+                match self {
+                    FinishReason::Error { status, .. } => out.int((*status).into()),
+                    _ => out.nil(),
                 }
                 out.str("err_type");
-                match err_type {
-                    Some(kind) => out.str(kind),
-                    None => out.nil(),
-                }
+                out.nil();
                 Ok(())
             }),
         }

@@ -12,7 +12,7 @@ use super::columns::{
 };
 use super::write;
 use crate::batch::{Batch, BatchPart, EngineBatch, EngineLoad, PartRow, RowColumn, Unread, is_first};
-use crate::edit::Edit;
+use crate::edit::{BlankRow, Edit};
 use crate::error::{EraseError, RowsError};
 use crate::facts::TopLogprobs;
 use crate::finish::{Finish, matched};
@@ -238,8 +238,8 @@ impl EngineBatch for SlimRows {
         write::edit(&parts, edits, instead)
     }
 
-    fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
-        write::ended(batch, rows, message)
+    fn blank(&self, rows: &[BlankRow<'_>]) -> Result<Batch, RowsError> {
+        write::blank(self, rows)
     }
 
     fn erase(&self, _: &Batch, rows: &[u32], left: &mut Vec<String>) -> Result<Bytes, EraseError> {

@@ -50,7 +50,7 @@ pub(crate) fn encode(rows: &[SlimRow<'_>]) -> Bytes {
     out.into()
 }
 
-fn cell(out: &mut Vec<u8>, row: &SlimRow<'_>, name: &str, absent: u8) {
+pub(super) fn cell(out: &mut Vec<u8>, row: &SlimRow<'_>, name: &str, absent: u8) {
     match (name, &row.end) {
         (RIDS, _) => pack::write::str(out, row.rid),
         (OUTPUT_IDS, _) => {

@@ -1,4 +1,4 @@
-//! Takes, joins, edits and ends rows of SMG's wire. A frame is written column by column.
+//! Takes, joins and edits rows of SMG's wire. A frame is written column by column.
 
 use bytes::Bytes;
 
@@ -7,9 +7,10 @@ use super::columns::{
     COMPLETION_TOKENS, Column, ERR_TYPES, Join, MATCHED, MESSAGES, Neutral, OUTPUT_IDS, REASONS, RIDS, STATUS,
 };
 use super::decode::read_again;
+use super::synth::{self, SlimRow};
 use crate::batch::{Batch, BatchPart, PartRow};
 use crate::bounds::ID_MAX;
-use crate::edit::{Edit, FinishReason, TokenEdit, abort_message, retained};
+use crate::edit::{BlankRow, Edit, FinishReason, TokenEdit, abort_message, retained};
 use crate::error::RowsError;
 use crate::pack::{self, NIL, PackValue, TYPES};
 use crate::rows::{edited, mixed};
@@ -28,8 +29,6 @@ struct Change<'a> {
     ids: Option<(Vec<i64>, Vec<Option<usize>>)>,
     /// The number of ids before.
     before: usize,
-    /// Whether the row has nothing but its end.
-    is_end: bool,
 }
 
 /// Returns some rows.
@@ -56,7 +55,7 @@ pub(super) fn edit(
 ) -> Result<Option<Batch>, RowsError> {
     let mut rows = Vec::with_capacity(parts[0].rows as usize);
     edited(parts[0], edits, instead, |from, edit| {
-        let change = edit.map(|edit| Change::new(parts[from.0 as usize], from.1, edit, false)).transpose()?;
+        let change = edit.map(|edit| Change::new(parts[from.0 as usize], from.1, edit)).transpose()?;
         rows.push(NewRow { from: vec![from], change });
         Ok(())
     })?;
@@ -66,15 +65,30 @@ pub(super) fn edit(
     }
 }
 
-/// Ends the requests of some rows.
-pub(super) fn ended(batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
-    let (message, tokens) = (message.to_owned(), TokenEdit::Empty);
-    let finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
-    let edit = Edit { tokens, finish, ..Edit::default() };
-    let end = |row: &u32| {
-        Ok(NewRow { from: vec![(0, *row)], change: Some(Change::new(batch, *row, &edit, true)?) })
-    };
-    write(&of_parts(&[batch])?, 0, &rows.iter().map(end).collect::<Result<Vec<_>, RowsError>>()?)
+/// Writes rows without tokens.
+pub(super) fn blank(like: &SlimRows, rows: &[BlankRow<'_>]) -> Result<Batch, RowsError> {
+    let rows: Vec<SlimRow<'_>> = rows
+        .iter()
+        .map(|row| SlimRow {
+            rid: row.rid,
+            ids: &[],
+            prompt_tokens: row.prompt_tokens,
+            completion_tokens: row.completion_tokens,
+            end: None,
+        })
+        .collect();
+    let mut out = Vec::new();
+    pack::write::array(&mut out, like.layout.fields.len() + 1);
+    pack::write::str(&mut out, like.layout.class);
+    for (at, (_, column)) in like.layout.fields.iter().enumerate() {
+        if column.join == Join::Frame {
+            out.extend_from_slice(like.raw(at));
+            continue;
+        }
+        pack::write::array(&mut out, rows.len());
+        rows.iter().for_each(|row| synth::cell(&mut out, row, column.name, column.absent));
+    }
+    read_again(Bytes::from(out), &like.layouts).map_err(|error| RowsError::Written(Box::new(error)))
 }
 
 /// The columns of batches that can share a frame.
@@ -87,7 +101,7 @@ fn of_parts<'a>(parts: &[&'a Batch]) -> Result<Vec<&'a SlimRows>, RowsError> {
 }
 
 impl<'a> Change<'a> {
-    fn new(batch: &Batch, row: u32, edit: &'a Edit, is_end: bool) -> Result<Change<'a>, RowsError> {
+    fn new(batch: &Batch, row: u32, edit: &'a Edit) -> Result<Change<'a>, RowsError> {
         let mut old = Vec::new();
         batch.row_ids(row, &mut old);
         let new = match &edit.tokens {
@@ -103,7 +117,7 @@ impl<'a> Change<'a> {
         if let Some(&id) = ids.iter().flat_map(|(new, _)| new).find(|id| !(0..=ID_MAX).contains(*id)) {
             return Err(RowsError::TokenId { id });
         }
-        Ok(Change { edit, ids, before: old.len(), is_end })
+        Ok(Change { edit, ids, before: old.len() })
     }
 
     /// Writes the row's cell of a column that the change touches. Returns false, with nothing written, for another one.
@@ -129,17 +143,14 @@ impl<'a> Change<'a> {
                 Some(match reason {
                     FinishReason::Stop(_) => "stop",
                     FinishReason::Length => "length",
-                    FinishReason::Abort { .. } => "abort",
+                    FinishReason::Abort(_) | FinishReason::Error { .. } => "abort",
                 }),
             ),
             (MATCHED, Some(FinishReason::Stop(matched)), ..) => text(out, Some(matched)),
-            (MESSAGES, Some(FinishReason::Abort { message, .. }), ..) => {
+            (MESSAGES, Some(FinishReason::Abort(message) | FinishReason::Error { message, .. }), ..) => {
                 text(out, Some(abort_message(message)))
             }
-            (STATUS, Some(FinishReason::Abort { status_code, .. }), ..) => {
-                int(out, status_code.map(i64::from))
-            }
-            (ERR_TYPES, Some(FinishReason::Abort { err_type, .. }), ..) => text(out, err_type.as_deref()),
+            (STATUS, Some(FinishReason::Error { status, .. }), ..) => int(out, Some((*status).into())),
             // Other reasons have no value here.
             (MATCHED | MESSAGES | STATUS | ERR_TYPES, Some(_), ..) => out.push(column.absent),
             (_, _, Some((ids, kept)), Some(neutral)) => self.write_list(out, ids, kept, neutral, cell),
@@ -227,16 +238,10 @@ fn write_cell(
     cells: &[Option<&[u8]>],
 ) -> Result<(), ()> {
     let last = cells.last().copied().flatten();
-    if let Some(change) = &row.change {
-        if change.write(out, column, last) {
-            return Ok(());
-        }
-        // Only what is small and sure is taken over of a row that cannot be read.
-        let stays = column.name == RIDS || last.is_some_and(|cell| pack::int(cell).is_some());
-        if change.is_end && !stays {
-            out.push(column.absent);
-            return Ok(());
-        }
+    if let Some(change) = &row.change
+        && change.write(out, column, last)
+    {
+        return Ok(());
     }
     let has_value = |cell: &&[u8]| TYPES[usize::from(cell[0])] != NIL;
     match (column.join, cells) {

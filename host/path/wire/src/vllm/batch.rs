@@ -14,7 +14,7 @@ use super::frame::map_value;
 use super::outputs::{OutputRow, Outputs};
 use super::rows;
 use crate::batch::{Batch, BatchPart, EngineBatch, EngineLoad, PartRow};
-use crate::edit::Edit;
+use crate::edit::{BlankRow, Edit};
 use crate::error::{EraseError, RowsError};
 use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs};
 use crate::finish::Finish;
@@ -195,8 +195,8 @@ impl EngineBatch for Outputs {
         rows::edit(&parts, self, edits, instead)
     }
 
-    fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
-        rows::ended(batch, self, rows, message)
+    fn blank(&self, rows: &[BlankRow<'_>]) -> Result<Batch, RowsError> {
+        rows::blank(self, rows)
     }
 
     fn erase(&self, _: &Batch, rows: &[u32], left: &mut Vec<String>) -> Result<Bytes, EraseError> {

@@ -7,9 +7,8 @@ use super::outputs::Outputs;
 use super::write::OutputsWriter;
 use crate::batch::{Batch, BatchPart, PartRow};
 use crate::bounds::MAX_FRAME_BYTES;
-use crate::edit::Edit;
+use crate::edit::{BlankRow, Edit};
 use crate::error::{RowsError, WireError};
-use crate::pack;
 use crate::rows::{edited, mixed};
 
 /// The row that the fields of the frame go with.
@@ -97,24 +96,13 @@ pub(super) fn without_rows(outputs: &Outputs) -> Option<Bytes> {
     OutputsWriter::new(vec![outputs]).finish(&[0], &[0]).ok()
 }
 
-/// Ends the requests of some rows.
-pub(super) fn ended(
-    batch: &Batch,
-    outputs: &Outputs,
-    rows: &[u32],
-    message: &str,
-) -> Result<Batch, RowsError> {
+/// Writes rows without tokens.
+pub(super) fn blank(outputs: &Outputs, rows: &[BlankRow<'_>]) -> Result<Batch, RowsError> {
     if outputs.aux_parts() > 0 && outputs.is_alone() {
         return Err(RowsError::Split { name: "parts".to_owned() });
     }
     let mut writer = OutputsWriter::new(vec![outputs]);
-    for row in rows {
-        let rid = batch.rid_of(*row).and_then(|rid| std::str::from_utf8(rid).ok());
-        let rid = rid.ok_or(RowsError::NoColumn { name: "request_id" })?;
-        let mut packed = Vec::with_capacity(5 + rid.len());
-        pack::write::str(&mut packed, rid);
-        writer.end(outputs, &packed, message);
-    }
+    rows.iter().for_each(|row| writer.blank(outputs, row.rid));
     read(outputs, writer.finish(&[0], &[0]), rows.len())
 }
 

@@ -223,15 +223,14 @@ impl<'a> OutputsWriter<'a> {
         Ok(())
     }
 
-    /// Writes a row that ends a request: no ids, and nothing else from the engine. `rid` is msgpack.
-    pub(crate) fn end(&mut self, outputs: &Outputs, rid: &[u8], message: &str) {
+    /// Writes a row that has nothing but its rid.
+    pub(crate) fn blank(&mut self, outputs: &Outputs, rid: &str) {
         let layout = outputs.row_layout();
-        let finish = FinishReason::Abort { message: message.to_owned(), status_code: None, err_type: None };
-        let (reason, stop) = finish.cells();
         let mut cells: Vec<Cow<'_, [u8]>> = layout.absent.iter().map(|value| Cow::from(&**value)).collect();
-        cells[REQUEST_ID] = rid.into();
+        let mut packed = Vec::with_capacity(5 + rid.len());
+        pack::write::str(&mut packed, rid);
+        cells[REQUEST_ID] = packed.into();
         cells[NEW_TOKEN_IDS] = NO_IDS.into();
-        (cells[FINISH_REASON], cells[STOP_REASON]) = (reason.into(), stop.into());
         self.put(&layout, &cells, false);
     }
 
@@ -474,9 +473,9 @@ impl FinishReason {
         match self {
             FinishReason::Stop(matched) => (FINISH_STOP, text(matched)),
             FinishReason::Length => (FINISH_LENGTH, NIL.to_vec()),
-            FinishReason::Abort { message, status_code, .. } => {
-                let reason =
-                    if status_code.is_some_and(|code| code >= 400) { FINISH_ERROR } else { FINISH_ABORT };
+            FinishReason::Abort(message) | FinishReason::Error { message, .. } => {
+                let is_error = matches!(self, FinishReason::Error { .. });
+                let reason = if is_error { FINISH_ERROR } else { FINISH_ABORT };
                 (reason, if message.is_empty() { NIL.to_vec() } else { text(message) })
             }
         }

@@ -134,15 +134,12 @@ fn a_row_that_ends_by_length_has_the_count_of_its_request() {
 #[test]
 fn an_aborted_row_has_sglangs_finish_reason() {
     for (name, batch) in firsts() {
-        for (status_code, err_type, message, words) in [
-            (None, None, "over the quota", "over the quota"),
-            (Some(429), Some("RateLimitError"), "", "Aborted"),
+        for (reason, status, words) in [
+            (FinishReason::Abort("over the quota".into()), None, "over the quota"),
+            (FinishReason::Error { status: 429, message: String::new() }, Some(429), "Aborted"),
         ] {
-            let err_type = err_type.map(str::to_owned);
-            let expected = json!({
-                "type": "abort", "message": words, "status_code": status_code, "err_type": err_type
-            });
-            let reason = FinishReason::Abort { message: message.into(), status_code, err_type };
+            let expected =
+                json!({"type": "abort", "message": words, "status_code": status, "err_type": null});
             let new = edited(&batch, &[Edit { finish: Some(reason), ..Edit::new(1) }]);
             assert_eq!(new.finish(1), Finish::Abort, "{name}");
             assert_eq!(open(&new)["finished_reasons"][1], expected, "{name}");

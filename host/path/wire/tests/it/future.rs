@@ -177,7 +177,7 @@ fn check(name: &str, batch: &Batch) {
     let edited = batch.edit(&[edit]).unwrap().unwrap();
     assert_eq!((ids(&edited, 0), ids(&edited, 1)), (vec![9], vec![3]), "{name}");
     assert!(matches!(edited.finish(0), Finish::Stop { .. }), "{name}");
-    let ended = batch.ended(&[0, 1], "refused").unwrap();
+    let ended = batch.ended(&[0, 1], &FinishReason::Abort("refused".into())).unwrap();
     assert!(ended.finishes().all(|finish| finish == Finish::Abort), "{name}");
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use afterbay_wire::{BarrierKind, BatchPart, DecodedFrame, Layouts, PackError, WireError, Wrapped, decode};
-use afterbay_wire::{Batch, Edit, Finish, Ids, TokenEdit};
+use afterbay_wire::{Batch, Edit, Finish, FinishReason, Ids, TokenEdit};
 use bytes::Bytes;
 
 use crate::samples::{assert_same, open, read_batch, sample};
@@ -33,7 +33,7 @@ fn use_up(frame: &Bytes) {
             }
             batch.to_json(Wrapped::Open);
             let all: Vec<u32> = (0..batch.rows()).collect();
-            if let Ok(ended) = batch.ended(&all, "ended") {
+            if let Ok(ended) = batch.ended(&all, &FinishReason::Abort("ended".into())) {
                 assert!(all.iter().all(|row| ended.tokens(*row) == 0 && ended.finish(*row) == Finish::Abort));
             }
             let last = batch.rows() - 1;
@@ -331,7 +331,8 @@ fn rows_that_cannot_be_written_are_ended_in_a_frame_of_their_own() {
     for name in THREE_ROWS.iter().chain(&SOME) {
         let batch = read_batch(&sample(name).bytes);
         let rows: Vec<u32> = (0..batch.rows()).collect();
-        let ended = batch.ended(&rows, "not judged").unwrap();
+        let reason = FinishReason::Error { status: 500, message: "not judged".into() };
+        let ended = batch.ended(&rows, &reason).unwrap();
         assert!(ended.is_like(&batch), "{name}");
         for row in rows {
             assert_eq!((ended.rid(row), ended.finish(row)), (batch.rid(row), Finish::Abort), "{name}");
@@ -339,8 +340,8 @@ fn rows_that_cannot_be_written_are_ended_in_a_frame_of_their_own() {
             assert_eq!(ended.front_end(row), batch.front_end(row), "{name}");
         }
         let last = batch.rows() - 1;
-        assert_eq!(batch.ended(&[last], "x").unwrap().rid(0), batch.rid(last));
-        assert!(batch.ended(&[], "x").is_err() && batch.ended(&[last + 1], "x").is_err());
+        assert_eq!(batch.ended(&[last], &reason).unwrap().rid(0), batch.rid(last));
+        assert!(batch.ended(&[], &reason).is_err() && batch.ended(&[last + 1], &reason).is_err());
     }
 }
 
@@ -359,7 +360,7 @@ fn a_batch_whose_columns_cannot_be_read_names_its_rows() {
         };
         assert!(barrier.hides_rows());
         let named = barrier.named_rows().unwrap();
-        let ended = named.ended(&[0, 1], "not judged").unwrap();
+        let ended = named.ended(&[0, 1], &FinishReason::Length).unwrap();
         assert_eq!(ended.rids().collect::<Vec<_>>(), ["a", "b"]);
         barrier.to_json(Wrapped::Open);
     }

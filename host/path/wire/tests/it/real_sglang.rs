@@ -127,12 +127,11 @@ fn edits(name: &str, batch: &Batch, records: &mut Vec<Value>) {
             records.push(readable(&format!("{name}, {edit:?}"), &edited));
         }
     }
-    for (message, status_code, err_type) in
-        [("over the quota", None, None), ("", Some(429), Some("RateLimitError"))]
-    {
-        let real = json!([message, status_code, err_type]);
-        let err_type = err_type.map(str::to_owned);
-        let finish = Some(FinishReason::Abort { message: message.into(), status_code, err_type });
+    for (reason, real) in [
+        (FinishReason::Abort("over the quota".into()), json!(["over the quota", null, null])),
+        (FinishReason::Error { status: 429, message: String::new() }, json!(["", 429, null])),
+    ] {
+        let finish = Some(reason);
         let edited = batch.edit(&[Edit { finish, ..Edit::new(last) }]).unwrap().unwrap();
         let one = hex(edited.bytes());
         let wire = wire(batch);
@@ -206,7 +205,7 @@ fn synthetic_batches_and_aborts_are_read_by_sglang() {
     // An abort has only the rid.
     for (shape, wire) in [(AbortShape::Msgpack, "msgpack"), (AbortShape::Struct, "pickle")] {
         for rid in ["r", "5b0c1f0a9e3779b97f4a7c15", "日本語 \"quoted\"\n", &"long".repeat(1024)] {
-            let one = hex(&AbortForm::of(shape).encode(rid).unwrap());
+            let one = hex(&AbortForm::of(shape).encode(rid, None).unwrap());
             records.push(json!({"what": "abort", "name": rid, "wire": wire, "one": one, "rid": rid}));
         }
     }

@@ -165,11 +165,7 @@ fn an_edit_changes_all_columns_that_must_agree() {
 
     let abort = |row| Edit {
         tokens: TokenEdit::Empty,
-        finish: Some(FinishReason::Abort {
-            message: String::new(),
-            status_code: Some(403),
-            err_type: Some("Guard".to_owned()),
-        }),
+        finish: Some(FinishReason::Error { status: 403, message: String::new() }),
         ..Edit::new(row)
     };
     let ended = batch("plain-0")
@@ -182,7 +178,6 @@ fn an_edit_changes_all_columns_that_must_agree() {
         (&shown["finished_messages"], &shown["finished_status"]),
         (&json!(["Aborted"]), &json!([403]))
     );
-    assert_eq!(shown["finished_err_types"], json!(["Guard"]));
     // A frame without the optional columns gets those of the end.
     let shown = json(&batch("refused").edit(&[abort(0)]).unwrap().unwrap());
     assert_eq!((&shown["finished_status"], &shown["output_top_logprobs_val"]), (&json!([403]), &Value::Null));
@@ -208,7 +203,7 @@ fn a_row_that_is_replaced_takes_the_place_of_the_old_one_in_this_frame() {
 
 #[test]
 fn an_end_has_the_rid_and_counts_of_the_row_and_nothing_else_of_it() {
-    let ended = batch("logprobs-0").ended(&[0], "a guard failed").unwrap();
+    let ended = batch("logprobs-0").ended(&[0], &FinishReason::Abort("a guard failed".into())).unwrap();
     let shown = json(&ended);
     assert_eq!((ended.finish(0), &shown["finished_messages"]), (Finish::Abort, &json!(["a guard failed"])));
     assert_eq!((&shown["output_ids"], &shown["completion_tokens"]), (&json!([[]]), &json!([1])));
@@ -290,7 +285,7 @@ fn a_row_with_a_wrong_cell_is_unread_and_a_frame_of_them_is_not_understood() {
     let one = changed("plain-0", |columns| columns[2] = vec![0x92, 0x91, 0x0b, 0xa1, b'x']);
     let batch = read(one).unwrap();
     assert_eq!((batch.unread().len(), batch.is_unread(1), batch.tokens(1)), (1, true, 0));
-    assert_eq!(batch.ended(&[1], "no").unwrap().rid(0), "b");
+    assert_eq!(batch.ended(&[1], &FinishReason::Length).unwrap().rid(0), "b");
     for ids in [vec![0x92, 0xc0, 0xc0], vec![0xc0], vec![0x91, 0x90]] {
         let barrier = read(changed("plain-0", |columns| columns[2].clone_from(&ids))).unwrap_err();
         assert!(barrier.hides_rows(), "{ids:?}: {}", barrier.kind);
@@ -314,7 +309,7 @@ fn no_cut_and_no_changed_byte_of_a_frame_is_a_panic() {
                         batch.load(),
                     );
                     _ = (
-                        batch.ended(&[row], "end"),
+                        batch.ended(&[row], &FinishReason::Length),
                         batch.edit(&[Edit { tokens: TokenEdit::Empty, ..Edit::new(row) }]),
                     );
                     _ = Decoder::new(Layouts::of(Engine::Smg)).erase(batch.bytes(), |_| true);

@@ -109,6 +109,7 @@ fn cost_of_a_life() {
         rid: "0123456789abcdef",
         front_end: "",
         sink: "",
+        arrived_ms: 0,
         prompt_tokens: 9,
         received_tokens: 0,
         resumed: false,

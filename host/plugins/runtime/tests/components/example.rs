@@ -17,6 +17,7 @@ fn stop_on_loop_finishes_the_request_that_loops_and_no_other() {
         rid: "r",
         front_end: "",
         sink: "",
+        arrived_ms: 0,
         prompt_tokens: 0,
         received_tokens: 0,
         resumed: false,

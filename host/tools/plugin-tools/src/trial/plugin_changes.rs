@@ -62,16 +62,14 @@ impl PluginChanges {
                 Verdict::Release | Verdict::Annotate | Verdict::Fault => {}
                 _ => self.change(action),
             }
-            if action.ends_request() && self.end.is_none() {
+            if let Some(reason) = action.verdict.finish_reason()
+                && self.end.is_none()
+            {
                 self.end = Some(EarlyEnd {
                     token: row.received,
                     frame: row.frame,
                     plugin: action.plugin.to_string(),
-                    reason: match action.verdict {
-                        Verdict::Length => "length",
-                        Verdict::Abort => "abort",
-                        _ => "stop",
-                    },
+                    reason,
                     text: action.text.to_string(),
                 });
             }

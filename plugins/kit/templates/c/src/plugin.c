@@ -111,6 +111,13 @@ void exports_afterbay_plugin_plugin_answered(exports_afterbay_plugin_plugin_list
   ret->len = 0;
 }
 
+void exports_afterbay_plugin_plugin_due(uint64_t time_ms, exports_afterbay_plugin_plugin_list_request_id_t *requests,
+                                        exports_afterbay_plugin_plugin_list_request_verdict_t *ret) {
+  exports_afterbay_plugin_plugin_list_request_id_free(requests);
+  ret->ptr = NULL;
+  ret->len = 0;
+}
+
 void exports_afterbay_plugin_plugin_export_state(transform_list_u8_t *ret) {
   ret->ptr = NULL;
   ret->len = 0;

@@ -20,7 +20,7 @@ export const plugin = {
       settingsSchema: JSON.stringify(SCHEMA),
       columns: { outputIds: true },
       writes: "delta",
-      wants: { pressure: false, changed: false, state: false },
+      wants: { pressure: false, changed: false, state: false, timer: false },
     };
   },
 
@@ -58,6 +58,9 @@ export const plugin = {
   changed(requests) {},
   pressure() {},
   answered(answers) {
+    return [];
+  },
+  due(timeMs, requests) {
     return [];
   },
   exportState() {

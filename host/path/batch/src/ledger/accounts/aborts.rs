@@ -5,7 +5,7 @@
 
 use super::{Ledger, Request};
 use crate::records::Records;
-use crate::{ChainOutput, RecordedVerdicts, Row, RowContent};
+use crate::{ChainOutput, RecordedVerdicts, Row, RowContent, end_of_record};
 use afterbay_events::event::AbortFailed;
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{JournalRequest, OPERATOR, PluginAction, Verdict};
@@ -25,6 +25,8 @@ pub struct FinishedEarly {
     pub rid: String,
     /// The plugin. `None`: the operator.
     pub plugin: Option<String>,
+    /// The finish reason that the reader gets.
+    pub reason: Option<FinishReason>,
     /// How the scheduler reads an abort, known from its last batch.
     pub shape: Option<AbortShape>,
 }
@@ -164,7 +166,9 @@ impl Ledger {
             }
             let Some((rid, request)) = self.request(row.request) else { continue };
             let plugin = (action.plugin != OPERATOR).then(|| action.plugin.to_string());
-            let finished = FinishedEarly { rid: rid.to_owned(), plugin, shape: self.links.abort_shape };
+            let reason = end_of_record(action.verdict, &action.text);
+            let shape = self.links.abort_shape;
+            let finished = FinishedEarly { rid: rid.to_owned(), plugin, reason, shape };
             if request.is_rid_hashed {
                 let why = "its rid is not text, or is longer than an abort may name";
                 self.report_withheld(rid, &action.plugin, why);

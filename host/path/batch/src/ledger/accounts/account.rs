@@ -27,6 +27,7 @@ impl Ledger {
         };
         let (persisted, batch) = (decoded.persisted(), decoded.batch());
         self.links.abort_shape = Some(batch.abort_shape());
+        self.last_batch = Some(batch.clone());
         self.note_departed(batch.finished_requests());
         let mut rows = self.begin_frame();
         // A column at a time: one loop over all columns would look up each one's form for every row.
@@ -57,6 +58,7 @@ impl Ledger {
             request.scheduler_count = counted.unwrap_or(expected);
             request.last_row_at = persisted.at().instant;
             let first = !request.has_row;
+            let opens = !std::mem::replace(&mut request.is_announced, true);
             if first {
                 request.read_first_row(batch, index as u32);
             }
@@ -69,6 +71,7 @@ impl Ledger {
                 is_counted: counted.is_some(),
                 finish,
                 first,
+                opens,
                 may_close: finish != FinishKind::Running || request.is_finishing,
                 swallowed,
                 unread: false,
@@ -147,7 +150,7 @@ impl Ledger {
             is_rid_hashed: is_hashed,
             trusts_next_count: self.bound.is_full,
             attributes: self.links.attributes.as_ref().and_then(|of| of(&name, &[])),
-            ..Request::new(handle, persisted.at().instant)
+            ..Request::new(handle, persisted.at())
         };
         self.telemetry.counters.requests_opened.add(1);
         self.requests.insert(handle, &name, request);

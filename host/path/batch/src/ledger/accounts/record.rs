@@ -3,7 +3,7 @@
 use super::barrier::without_rows;
 use super::{Ledger, Request};
 use crate::records::Records;
-use crate::{DecodedBarrier, Location, Persisted};
+use crate::{DecodedBarrier, Location, Persisted, ReaderKey};
 use afterbay_events::Barrier as BarrierLabel;
 use afterbay_journal::reader::StreamReader;
 use afterbay_journal::{FrameNo, JournalRequest, Outcome, Passage, Position, stored_rid};
@@ -34,11 +34,14 @@ enum Source {
 /// Finds the record of a rid on the streams before a stream.
 pub type FindRecord = Arc<dyn Fn(&str) -> Option<StoredRecord> + Send + Sync>;
 
+/// Takes the record of a rid.
+pub type PublishRecord = Box<dyn Fn(&str, StoredRecord) + Send>;
+
 /// The way of records from a scheduler's stream to the stream of its detokenizer's output.
 #[derive(Default)]
 pub struct RecordLinks {
     /// Takes the record of each rid, for streams behind this one. The call must not block.
-    pub publish: Option<Box<dyn Fn(&str, StoredRecord) + Send>>,
+    pub publish: Option<PublishRecord>,
     /// Finds the records that the streams before this one have. Called when a plugin asks.
     pub find: Option<FindRecord>,
 }
@@ -93,6 +96,14 @@ impl Ledger {
         }
     }
 
+    /// Takes the request that the last record opened, of which the plugins are to be told.
+    pub fn take_recorded(&mut self) -> Option<JournalRequest> {
+        let handle = self.recorded.take()?;
+        let request = self.requests.get_mut(handle)?;
+        request.is_announced = true;
+        Some(handle)
+    }
+
     /// Opens the request of a record. A live request with its rid has the record, too: Afterbay knows the request by its rows, or a rid
     /// is there twice. Nothing is sent.
     pub(super) fn account_record(
@@ -141,10 +152,12 @@ impl Ledger {
             attributes: self.links.attributes.as_ref().and_then(|of| of(name, &of_engine)),
             of_engine,
             record: place(persisted),
-            ..Request::new(handle, persisted.at().instant)
+            reader: ReaderKey::of_record(record),
+            ..Request::new(handle, persisted.at())
         };
         self.telemetry.counters.requests_opened.add(1);
         self.requests.insert(handle, name, request);
+        self.recorded = Some(handle);
         handle
     }
 }

@@ -4,7 +4,9 @@
 use super::Ledger;
 use super::barrier::without_rows;
 use crate::records::Records;
-use crate::{ChainOutput, Content, DecodedBarrier, Persisted, RecordedVerdicts, Row, Settled, not_judged};
+use crate::{
+    ChainOutput, Content, DecodedBarrier, Persisted, RecordedVerdicts, Row, Settled, failed, not_judged,
+};
 use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal::{Outcome, Passage};
 use afterbay_wire::{BarrierKind, Batch, Edit, FinishKind, TokenEdit};
@@ -24,7 +26,7 @@ impl Ledger {
         };
         let aborted = barrier.named_rows().and_then(|named| {
             let rows: Vec<u32> = (0..named.rows()).collect();
-            Some((named, named.ended(&rows, &not_judged(plugin)).ok()?))
+            Some((named, named.ended(&rows, &failed(&not_judged(plugin))).ok()?))
         });
         let requests = aborted.as_ref().map_or(0, |(named, _)| named.rows());
         self.report_refused(persisted, kind, why, plugin, requests);
@@ -80,6 +82,7 @@ impl Ledger {
             if first {
                 request.read_first_row(named, index);
             }
+            let opens = !std::mem::replace(&mut request.is_announced, true);
             self.handles.push(handle);
             self.tokens.push(0);
             rows.push(Row {
@@ -89,6 +92,7 @@ impl Ledger {
                 tokens_so_far: request.scheduler_count,
                 finish: FinishKind::Running,
                 first,
+                opens,
                 may_close: false,
                 swallowed: request.is_finished_early(),
                 unread: true,
@@ -133,7 +137,7 @@ impl Ledger {
         }
         output.verdicts.sort();
         edits.sort_by_key(|edit| edit.row);
-        let ended = output.accounted().batch().ended(&left, message).ok();
+        let ended = output.accounted().batch().ended(&left, &failed(message)).ok();
         if ended.is_none() {
             edits.iter_mut().for_each(|edit| edit.tokens = TokenEdit::Drop);
         }

@@ -39,6 +39,7 @@ impl Ledger {
                 is_counted: counted.is_some(),
                 finish: held.finish().kind(),
                 first: false,
+                opens: false,
                 may_close: request.is_finishing,
                 unread: false,
                 // A plugin after the one that held the row has ended the request.
@@ -46,6 +47,8 @@ impl Ledger {
                 hidden: request.is_hidden(),
             };
             any.add(&row, request.count_shift != 0, request.skip_plugin.is_some());
+            // A row of Afterbay's own stands for no held row.
+            let count = if held.received.rows == 0 { 0 } else { count };
             released.push((held, why, count));
             rows.push(row);
         }

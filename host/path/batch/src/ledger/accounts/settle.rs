@@ -154,7 +154,7 @@ impl Ledger {
         for action in verdicts.iter() {
             let Some(row) = rows.get(action.row as usize) else { continue };
             match action.verdict {
-                Verdict::Finish | Verdict::Length | Verdict::Abort => {
+                _ if action.ends_request() => {
                     if let Some(request) = self.requests.get_mut(row.request) {
                         request.finished_by = Some((&*action.plugin).into());
                     }

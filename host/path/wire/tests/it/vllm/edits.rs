@@ -108,16 +108,11 @@ fn a_stop_of_a_row_with_ids_is_written_as_the_ids_and_an_empty_row_and_read_as_o
 #[test]
 fn other_reasons_stay_in_the_row() {
     let before = batch_of(1, vec![row("a", &[1])]);
-    let abort = |message: &str, status_code| FinishReason::Abort {
-        message: message.to_owned(),
-        status_code,
-        err_type: None,
-    };
     for (reason, number, text, read) in [
         (FinishReason::Length, 1, Value::Null, Finish::Length),
-        (abort("no", None), 2, json!("no"), Finish::Abort),
-        (abort("", None), 2, Value::Null, Finish::Abort),
-        (abort("bad", Some(500)), 3, json!("bad"), Finish::Abort),
+        (FinishReason::Abort("no".into()), 2, json!("no"), Finish::Abort),
+        (FinishReason::Abort(String::new()), 2, Value::Null, Finish::Abort),
+        (FinishReason::Error { status: 503, message: "bad".into() }, 3, json!("bad"), Finish::Abort),
     ] {
         let after = edited(&before, finish(0, reason));
         let row = &arrays(&after)[0];
@@ -196,7 +191,7 @@ fn edits_that_vllm_has_no_place_for_are_errors() {
 #[test]
 fn ended_requests_have_no_ids_and_the_frame_keeps_its_fields() {
     let before = batch_of(1, vec![row("a", &[1]), row("b", &[2]), row("c", &[3])]);
-    let ended = before.ended(&[0, 2], "no plugin judged it").unwrap();
+    let ended = before.ended(&[0, 2], &FinishReason::Abort("no plugin judged it".into())).unwrap();
     assert_eq!(ended.rids().collect::<Vec<_>>(), ["a", "c"]);
     assert!(ended.finishes().all(|finish| finish == Finish::Abort));
     assert_eq!((ended.tokens(0), ended.load()), (0, before.load()));

@@ -15,7 +15,7 @@ fn use_up(frame: &Bytes) {
             assert_eq!(barrier.bytes(), frame);
             _ = (barrier.to_json(Wrapped::Keep), barrier.load(), barrier.finished_requests().count());
             if let Some(named) = barrier.named_rows() {
-                _ = named.ended(&[0], "ended");
+                _ = named.ended(&[0], &FinishReason::Abort("ended".into()));
             }
         }
         DecodedFrame::Batch(batch) => {
@@ -37,7 +37,7 @@ fn use_up(frame: &Bytes) {
                 let finish = Some(FinishReason::Stop("x".to_owned()));
                 _ = batch.edit(&[Edit { tokens, finish, ..Edit::new(last) }]);
             }
-            if let Ok(ended) = batch.ended(&[last], "ended") {
+            if let Ok(ended) = batch.ended(&[last], &FinishReason::Abort("ended".into())) {
                 assert_eq!((ended.tokens(0), ended.finish(0)), (0, Finish::Abort));
             }
         }
@@ -121,7 +121,7 @@ fn a_bad_row_is_unread_and_takes_no_other_row() {
             [BatchPart { batch: &batch, rows: Some(&[1]) }, BatchPart { batch: &batch, rows: Some(&[1]) }];
         assert!(Batch::join(&parts).is_err(), "{bad:02x?}");
         if rid.is_some() {
-            let ended = batch.ended(&[1], "no").unwrap();
+            let ended = batch.ended(&[1], &FinishReason::Abort("no".into())).unwrap();
             assert_eq!((ended.rid(0), ended.finish(0)), ("b", Finish::Abort));
         }
     }
@@ -134,7 +134,7 @@ fn a_frame_of_which_no_row_can_be_read_names_its_requests() {
     assert!(barrier.hides_rows());
     let named = barrier.named_rows().unwrap();
     assert_eq!(named.rids().collect::<Vec<_>>(), ["b", "b"]);
-    assert_eq!(named.ended(&[0], "no").unwrap().finish(0), Finish::Abort);
+    assert_eq!(named.ended(&[0], &FinishReason::Abort("no".into())).unwrap().finish(0), Finish::Abort);
 }
 
 #[test]

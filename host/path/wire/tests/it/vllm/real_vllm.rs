@@ -119,7 +119,7 @@ fn fixtures_taken_apart_and_joined_are_the_same_to_vllm() {
         if let Some(rest) = batch.without_rows() {
             records.push(readable(format!("{} without rows", sample.name), &rest, 0));
         }
-        let ended = batch.ended(&[0], "ended").unwrap();
+        let ended = batch.ended(&[0], &FinishReason::Abort("ended".into())).unwrap();
         records.push(readable(format!("{} ended", sample.name), ended.bytes(), 1));
     }
     assert!(records.len() > 100, "{}", records.len());
@@ -152,16 +152,11 @@ fn clients_have_the_ids_text_and_end_that_a_plugin_gave() {
     let Some(home) = home() else { return };
     let text: Vec<i64> = "日本語👩‍👩‍👧".bytes().map(i64::from).collect();
     let mut records = Vec::new();
-    let abort = |message: &str, status_code| FinishReason::Abort {
-        message: message.to_owned(),
-        status_code,
-        err_type: None,
-    };
     for logprobs in [None, Some(2)] {
         for (finish, reason, stop) in [
             (FinishReason::Stop("enough".to_owned()), "stop", json!("enough")),
             (FinishReason::Length, "length", Value::Null),
-            (abort("over the quota", None), "abort", json!("over the quota")),
+            (FinishReason::Abort("over the quota".into()), "abort", json!("over the quota")),
         ] {
             for tokens in [
                 TokenEdit::Keep,
@@ -246,7 +241,7 @@ fn synthetic_frames_and_aborts_are_read_by_vllm() {
     let answer = SynthOutputs { answers: Some(u64::MAX), ..SynthOutputs::default() };
     records.push(readable("an answer".to_owned(), &answer.encode(), 0));
     for rid in ["cmpl-0-0-0a1b2c3d", "日本語 \"quoted\"\n", &"long".repeat(1024)] {
-        let one = hex(&AbortForm::of(AbortShape::Names).encode(rid).unwrap());
+        let one = hex(&AbortForm::of(AbortShape::Names).encode(rid, None).unwrap());
         records.push(json!({"what": "abort", "name": rid, "one": one, "rid": rid}));
     }
     check(&home, &records);

@@ -22,6 +22,7 @@ mod remembers;
 mod reports;
 mod routes;
 mod says;
+mod times;
 mod tires;
 mod tokens;
 
@@ -40,6 +41,7 @@ fn opened(request: u64) -> Opened<'static> {
         rid: "rid",
         front_end: "",
         sink: "",
+        arrived_ms: 0,
         prompt_tokens: 1,
         received_tokens: 0,
         resumed: false,

@@ -18,6 +18,7 @@ fn a_request_is_opened_with_all_its_attributes() {
             rid: "a-rid",
             front_end: "ipc:///w0",
             sink: "reader",
+            arrived_ms: 0,
             prompt_tokens: 12,
             received_tokens: 0,
             resumed: false,
@@ -27,6 +28,7 @@ fn a_request_is_opened_with_all_its_attributes() {
             rid: "ünï",
             front_end: "",
             sink: "",
+            arrived_ms: 0,
             prompt_tokens: 0,
             received_tokens: 7,
             resumed: true,
@@ -70,13 +72,23 @@ fn every_column_arrives_row_by_row() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(
-        said,
-        [
-            r#"Row { index: 0, request: 4, ids: [1, -2], text: Some("héé"), logprobs: [-0.5, -1.25], top_logprobs: [[(1, -0.5), (8, -2.0)], []], weight_version: Some("w2"), completion_tokens: Some(2), finish: Some(FinishKind::Running), waiting: Some(3), cached_tokens: Some(16), reasoning_tokens: Some(1), drafted_tokens: Some(9), accepted_tokens: Some(5) }"#,
-            r#"Row { index: 1, request: 9, ids: [3], text: Some(""), logprobs: [], top_logprobs: [[]], weight_version: None, completion_tokens: Some(18446744073709551615), finish: Some(FinishKind::Length), waiting: Some(0), cached_tokens: Some(0), reasoning_tokens: Some(0), drafted_tokens: Some(0), accepted_tokens: Some(18446744073709551615) }"#,
-        ]
-    );
+    let whole = [
+        r#"Row { index: 0, request: 4, ids: [1, -2], text: Some("héé"), logprobs: [-0.5, -1.25], top_logprobs: [[(1, -0.5), (8, -2.0)], []], weight_version: Some("w2"), completion_tokens: Some(2), finish: Some(FinishKind::Running), waiting: Some(3), cached_tokens: Some(16), reasoning_tokens: Some(1), drafted_tokens: Some(9), accepted_tokens: Some(5) }"#,
+        r#"Row { index: 1, request: 9, ids: [3], text: Some(""), logprobs: [], top_logprobs: [[]], weight_version: None, completion_tokens: Some(18446744073709551615), finish: Some(FinishKind::Length), waiting: Some(0), cached_tokens: Some(0), reasoning_tokens: Some(0), drafted_tokens: Some(0), accepted_tokens: Some(18446744073709551615) }"#,
+    ];
+    // The reason of a drop is cut. The columns that it has no room for follow in a batch without the others.
+    assert_eq!(said, whole.map(|row| &row[..row.floor_char_boundary(256)]));
+    let columns = Columns {
+        requests: &[4],
+        output_ends: &[0],
+        cached_tokens: Some(&[16]),
+        reasoning_tokens: Some(&[1]),
+        drafted_tokens: Some(&[9]),
+        accepted_tokens: Some(&[5]),
+        ..Columns::default()
+    };
+    let Action::Drop(said) = &plugin.process(&columns).unwrap()[0].action else { panic!("no drop") };
+    assert!(said.contains("cached_tokens: Some(16), reasoning_tokens: Some(1)"), "{said}");
 }
 
 #[test]

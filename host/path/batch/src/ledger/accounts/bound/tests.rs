@@ -38,7 +38,7 @@ impl Stream {
         let records = Records::new(writer, policy, &recovered, telemetry.clone(), health, now);
         let log = FrameLog::new(records, &recovered);
         let (links, routing) = (LedgerLinks::default(), Arc::new(RoutingTable::default()));
-        let mut ledger = Ledger::new(&[], links, RestartGap::default(), routing, telemetry, began);
+        let mut ledger = Ledger::new(&[], links, RestartGap::default(), routing, telemetry, now);
         ledger.bound.max = MAX;
         let (held_rows, decode) = (HeldRows::new(JoinEnds::Anywhere), FrameDecoder::new(Layouts::builtin()));
         Stream { ledger, log, held_rows, decode, began, _dir: dir, _journal: journal }
