@@ -31,6 +31,7 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
         "[sglang.srt.platforms]\nafterbay = afterbay_sglang.attached:activate\n",
     ),
     file!("afterbay_sglang/detokenizer.py"),
+    file!("afterbay_sglang/errors.py"),
     file!("afterbay_sglang/http_app.py"),
     file!("afterbay_sglang/ids.py"),
     file!("afterbay_sglang/ingress.py"),
@@ -67,3 +68,32 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
         "[sglang.srt.plugins]\nafterbay = afterbay_sglang:register\n\n[vllm.general_plugins]\nafterbay = afterbay_vllm:register\n",
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::CONNECTORS;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    fn modules(dir: &Path, of: &Path, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                modules(&path, of, found);
+            } else if path.extension().is_some_and(|it| it == "py") && !path.ends_with("__main__.py") {
+                found.insert(path.strip_prefix(of).unwrap().display().to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn the_launcher_has_each_module_of_the_connectors() {
+        let connectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../connectors");
+        let mut found = BTreeSet::new();
+        for package in ["afterbay_connector", "afterbay_sglang", "afterbay_vllm"] {
+            modules(&connectors.join(package), &connectors, &mut found);
+        }
+        let carried = CONNECTORS.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".py"));
+        assert_eq!(carried.map(str::to_owned).collect::<BTreeSet<_>>(), found);
+    }
+}
