@@ -179,6 +179,7 @@ mod tests {
             rid: "r".to_owned(),
             front_end: String::new(),
             sink: String::new(),
+            arrived_ms: 0,
             prompt_tokens: 5,
             received_tokens,
             resumed: true,

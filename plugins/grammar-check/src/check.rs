@@ -545,8 +545,16 @@ mod tests {
         let words = Words(&[]);
         let mut check = GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &words).unwrap();
         let (rid, front_end, sink) = ("r".to_owned(), String::new(), String::new());
-        let opened =
-            Opened { request: 1, rid, front_end, sink, prompt_tokens: 5, received_tokens: 0, resumed: false };
+        let opened = Opened {
+            request: 1,
+            rid,
+            front_end,
+            sink,
+            arrived_ms: 0,
+            prompt_tokens: 5,
+            received_tokens: 0,
+            resumed: false,
+        };
         let many = words.ids(&"ab".repeat(20));
         let (row, last) = ((&many[..], FinishKind::Running), (&many[..], FinishKind::Length));
         for (request, rows, why) in

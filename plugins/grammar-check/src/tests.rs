@@ -316,7 +316,16 @@ fn a_text_that_needs_too_many_states_is_not_checked_and_the_next_request_is() {
 
 fn opened(request: u64, received_tokens: u64) -> Opened {
     let (rid, front_end, sink) = ("r".into(), String::new(), String::new());
-    Opened { request, rid, front_end, sink, prompt_tokens: 5, received_tokens, resumed: received_tokens > 0 }
+    Opened {
+        request,
+        rid,
+        front_end,
+        sink,
+        arrived_ms: 0,
+        prompt_tokens: 5,
+        received_tokens,
+        resumed: received_tokens > 0,
+    }
 }
 
 fn check(settings: &str) -> GrammarCheck {

@@ -125,6 +125,7 @@ mod tests {
             rid: rid.to_owned(),
             front_end: worker.to_owned(),
             sink: String::new(),
+            arrived_ms: 0,
             prompt_tokens: 1,
             received_tokens: 0,
             resumed: false,

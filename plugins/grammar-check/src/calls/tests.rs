@@ -163,6 +163,7 @@ fn receive(check: &mut GrammarCheck, request: u64, rows: &[&[TokenId]], finish: 
         rid,
         front_end,
         sink,
+        arrived_ms: 0,
         prompt_tokens: 1,
         received_tokens: 0,
         resumed: false,
@@ -486,7 +487,16 @@ fn a_marker_that_no_setting_reads_is_reported_once() {
     let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
     let (rid, front_end, sink) = ("r".to_owned(), String::new(), String::new());
     let (request, prompt_tokens) = (1, 1);
-    check.open(&Opened { request, rid, front_end, sink, prompt_tokens, received_tokens: 0, resumed: false });
+    check.open(&Opened {
+        request,
+        rid,
+        front_end,
+        sink,
+        arrived_ms: 0,
+        prompt_tokens,
+        received_tokens: 0,
+        resumed: false,
+    });
     let mut row = |text: &str| {
         let result = check.calls_row(1, &tokens.ids(text), 0, FinishKind::Running);
         result.and_then(|(result, _)| result.unread)
@@ -549,8 +559,16 @@ fn a_call_whose_rows_were_released_too_early_is_still_judged() {
     let settings = serde_json::from_value(json!({"tool_calls": "hermes", "tools": tools()})).unwrap();
     let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
     let (rid, front_end, sink) = ("r".to_owned(), String::new(), String::new());
-    let opened =
-        Opened { request: 1, rid, front_end, sink, prompt_tokens: 1, received_tokens: 0, resumed: false };
+    let opened = Opened {
+        request: 1,
+        rid,
+        front_end,
+        sink,
+        arrived_ms: 0,
+        prompt_tokens: 1,
+        received_tokens: 0,
+        resumed: false,
+    };
     for request in [1, 2] {
         check.open(&Opened { request, ..opened.clone() });
         let mut row = |text: &str, waiting| {

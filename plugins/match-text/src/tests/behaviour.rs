@@ -178,6 +178,7 @@ fn a_resumed_request_is_judged_from_its_next_row() {
         rid: "r".into(),
         front_end: String::new(),
         sink: String::new(),
+        arrived_ms: 0,
         prompt_tokens: 3,
         received_tokens: 9,
         resumed: true,
