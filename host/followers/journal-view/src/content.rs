@@ -57,13 +57,7 @@ impl TokenFacts {
             }
         };
         say("logprobs", json!(Some(&self.logprobs).filter(|logprobs| !logprobs.is_empty())));
-        let starts = std::iter::once(0).chain(self.top_logprobs.ends.iter().copied());
-        let place = |(start, end): (u32, &u32)| {
-            let place = start as usize..*end as usize;
-            let ids = self.top_logprobs.ids[place.clone()].iter();
-            ids.zip(&self.top_logprobs.logprobs[place]).collect::<Vec<_>>()
-        };
-        let places: Vec<_> = starts.zip(&self.top_logprobs.ends).map(place).collect();
+        let places: Vec<Vec<_>> = self.top_logprobs.places().map(Iterator::collect).collect();
         say(
             "top_logprobs",
             json!(Some(places).filter(|places| places.iter().any(|place| !place.is_empty()))),

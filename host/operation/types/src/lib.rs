@@ -8,12 +8,14 @@ mod engine;
 mod name;
 pub mod parts;
 mod record;
+mod top_logprobs;
 mod words;
 
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 pub use engine::{Engine, Traits};
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use record::RecordDetail;
+pub use top_logprobs::TopLogprobs;
 pub use words::{
     AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
     SourceState, SpanLoss, VerdictKind, Word,

@@ -1,6 +1,6 @@
 //! One row's facts as the contract has them, read from the engine's batch.
 
-use afterbay_runtime::{ColumnSet, PlainValues, RowFacts, TopLogprobs};
+use afterbay_runtime::{ColumnSet, PlainValues, RowFacts};
 use afterbay_wire as wire;
 
 /// The wanted facts of a received row.
@@ -10,10 +10,7 @@ pub fn row_facts(batch: &wire::Batch, row: u32, wants: ColumnSet) -> RowFacts {
         batch.logprobs(row, &mut facts.logprobs);
     }
     if wants.contains(ColumnSet::TOP_LOGPROBS) {
-        let mut top = wire::TopLogprobs::default();
-        batch.top_logprobs(row, &mut top);
-        let wire::TopLogprobs { ids, logprobs, ends } = top;
-        facts.top_logprobs = TopLogprobs { ids, logprobs, ends };
+        batch.top_logprobs(row, &mut facts.top_logprobs);
     }
     if wants.contains(ColumnSet::WEIGHT_VERSIONS) {
         batch.weight_version(row).unwrap_or_default().clone_into(&mut facts.weight_version);

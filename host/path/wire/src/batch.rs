@@ -8,11 +8,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
-use afterbay_types::Engine;
+use afterbay_types::{Engine, TopLogprobs};
 
 use crate::edit::{BlankRow, Edit};
 use crate::error::{EraseError, RowsError};
-use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};
+use crate::facts::{Drafts, RoutedExperts, SamplingMask, WeightSpan};
 use crate::finish::{Finish, finish};
 use crate::ids::Ids;
 use crate::json_values::Wrapped;

@@ -24,32 +24,6 @@ pub struct SamplingMask {
     pub logprobs: Vec<f32>,
 }
 
-/// The most probable tokens in the places of some tokens.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TopLogprobs {
-    /// The ids of all places, one place after another, as the engine orders them.
-    pub ids: Vec<i64>,
-    /// The natural logarithm of the probability of each of `ids`.
-    pub logprobs: Vec<f32>,
-    /// The end of each place in `ids`.
-    pub ends: Vec<u32>,
-}
-
-impl TopLogprobs {
-    /// Ends the place of a token.
-    pub fn end_place(&mut self) {
-        self.ends.push(self.ids.len() as u32);
-    }
-
-    /// Removes what was appended since there were so many places.
-    pub fn truncate(&mut self, places: usize) {
-        self.ends.truncate(places);
-        let length = self.ends.last().map_or(0, |end| *end as usize);
-        self.ids.truncate(length);
-        self.logprobs.truncate(length);
-    }
-}
-
 /// The tokens that a draft model made for a request so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drafts {

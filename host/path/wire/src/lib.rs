@@ -50,13 +50,13 @@ mod facts;
 mod token_facts;
 
 pub use abort::{AbortForm, read_abort};
-pub use afterbay_types::Engine;
+pub use afterbay_types::{Engine, TopLogprobs};
 pub use batch::{Batch, BatchPart, EngineLoad, RidCells, Unread, is_first};
 pub use decode::{Decoder, decode, is_of_connector};
 pub use edit::{BlankRow, Edit, FinishReason, TokenEdit};
 pub use erase::ErasedFrame;
 pub use error::{AbortError, EraseError, PackError, RowsError, WireError};
-pub use facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};
+pub use facts::{Drafts, RoutedExperts, SamplingMask, WeightSpan};
 pub use finish::{Finish, FinishKind, Matched};
 pub use frame::{Barrier, BarrierKind, DecodedFrame};
 pub use ids::Ids;

@@ -1,7 +1,8 @@
 //! The facts of a batch's tokens beside their ids.
 
 use crate::batch::Batch;
-use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};
+use crate::facts::{Drafts, RoutedExperts, SamplingMask, WeightSpan};
+use afterbay_types::TopLogprobs;
 
 impl Batch {
     /// Appends the logprob of each new id of a row. False, with `out` unchanged: the row has not one for each id.

@@ -1,11 +1,11 @@
 //! A value of a frame, msgpack or pickle, read in place. The meaning of columns is elsewhere.
 
+use afterbay_types::TopLogprobs;
 use std::ops::Range;
 use std::slice::ChunksExact;
 
 use crate::pickle::{Node, NodeId, Tree};
 
-use crate::facts::TopLogprobs;
 use crate::ids::Ids;
 use crate::pack::{self, CellSpans, INT, IdItems, LIST, MAP, NIL, OTHER, PackValue, STR, TYPES, Types};
 

@@ -44,6 +44,7 @@ mod files;
 mod watch;
 mod watching;
 
+pub use afterbay_types::TopLogprobs;
 pub use bindings::afterbay::plugin::signals;
 pub use bindings::afterbay::plugin::types::TopLogprobs as TopColumns;
 pub use bindings::exports::afterbay::plugin::plugin::StateError;
@@ -66,7 +67,7 @@ pub use limits::Limits;
 pub use lines::GuestFrame;
 pub use load::{LoadError, read_component};
 pub use log::{Level, LogLine};
-pub use token_columns::{RowFacts, TokenColumns, TopLogprobs};
+pub use token_columns::{RowFacts, TokenColumns};
 pub use verdict::{
     Action, Answer, CallError, Ending, Failure, FinishReason, IdShape, Replacement, RequestAction,
     RequestVerdict, Response, Verdict,

@@ -1,6 +1,7 @@
 //! The columns of what an engine says of rows beside their tokens and counts: log-probabilities and versions of weights.
 
-use crate::bindings::afterbay::plugin::types::{self, TokenId};
+use crate::bindings::afterbay::plugin::types;
+use afterbay_types::TopLogprobs;
 
 /// The facts of one row's tokens, as the engine says them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,36 +12,6 @@ pub struct RowFacts {
     pub top_logprobs: TopLogprobs,
     /// The version of the weights that made the last token. Empty: the row does not say.
     pub weight_version: String,
-}
-
-/// The most probable tokens in the places of some tokens.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TopLogprobs {
-    /// The ids of all places, one place after another.
-    pub ids: Vec<TokenId>,
-    /// The logprob of each of `ids`.
-    pub logprobs: Vec<f32>,
-    /// The end of each place in `ids`.
-    pub ends: Vec<u32>,
-}
-
-impl TopLogprobs {
-    /// Appends the places of later tokens.
-    pub fn append(&mut self, later: &TopLogprobs) {
-        let before = self.ids.len() as u32;
-        self.ids.extend_from_slice(&later.ids);
-        self.logprobs.extend_from_slice(&later.logprobs);
-        self.ends.extend(later.ends.iter().map(|end| before + end));
-    }
-
-    /// The candidates of each place.
-    pub fn places(&self) -> impl Iterator<Item = impl Iterator<Item = (TokenId, f32)>> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| {
-            let place = start as usize..*end as usize;
-            self.ids[place.clone()].iter().copied().zip(self.logprobs[place].iter().copied())
-        })
-    }
 }
 
 impl RowFacts {
@@ -82,7 +53,7 @@ impl TokenColumns {
         TokenColumns {
             logprobs: columns.logprobs.unwrap_or_default().to_vec(),
             has_logprobs: columns.logprobs.is_some(),
-            top_logprobs: columns.top_logprobs.clone().map(TopLogprobs::from).unwrap_or_default(),
+            top_logprobs: columns.top_logprobs.as_ref().map(owned).unwrap_or_default(),
             has_top_logprobs: columns.top_logprobs.is_some(),
             weight_versions: versions.iter().copied().map(Box::from).collect(),
         }
@@ -124,10 +95,8 @@ impl TokenColumns {
     }
 }
 
-impl From<types::TopLogprobs<'_>> for TopLogprobs {
-    fn from(top: types::TopLogprobs<'_>) -> TopLogprobs {
-        TopLogprobs { ids: top.ids.to_vec(), logprobs: top.logprobs.to_vec(), ends: top.ends.to_vec() }
-    }
+fn owned(top: &types::TopLogprobs<'_>) -> TopLogprobs {
+    TopLogprobs { ids: top.ids.to_vec(), logprobs: top.logprobs.to_vec(), ends: top.ends.to_vec() }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use afterbay_types::Engine;
+use afterbay_types::{Engine, TopLogprobs};
 use bytes::Bytes;
 use serde_json::Value as Json;
 
@@ -13,7 +13,7 @@ use super::rows;
 use crate::batch::{Batch, BatchPart, EngineBatch, PartRow, RowColumn, is_first};
 use crate::edit::{BlankRow, Edit};
 use crate::error::{EraseError, RowsError};
-use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs, WeightSpan};
+use crate::facts::{Drafts, RoutedExperts, SamplingMask, WeightSpan};
 use crate::finish::{Finish, finish};
 use crate::json_values::Wrapped;
 use crate::kind::{AbortShape, BatchKind, Wire};

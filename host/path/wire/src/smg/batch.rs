@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use afterbay_types::Engine;
+use afterbay_types::{Engine, TopLogprobs};
 use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
@@ -14,7 +14,6 @@ use super::write;
 use crate::batch::{Batch, BatchPart, EngineBatch, EngineLoad, PartRow, RowColumn, Unread, is_first};
 use crate::edit::{BlankRow, Edit};
 use crate::error::{EraseError, RowsError};
-use crate::facts::TopLogprobs;
 use crate::finish::{Finish, matched};
 use crate::json_values::{JsonConverter, Wrapped};
 use crate::kind::{AbortShape, BatchKind, Wire};

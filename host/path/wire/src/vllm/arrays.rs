@@ -2,8 +2,9 @@
 //! Numbers are copied and never read.
 
 use super::outputs::Outputs;
-use crate::facts::{SamplingMask, TopLogprobs, ints};
+use crate::facts::{SamplingMask, ints};
 use crate::pack::{self, PackValue};
+use afterbay_types::TopLogprobs;
 
 /// The msgpack extension type that vLLM gives to raw bytes (`CUSTOM_TYPE_RAW_VIEW`).
 const EXT_RAW: u8 = 3;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use afterbay_types::Engine;
+use afterbay_types::{Engine, TopLogprobs};
 use bytes::Bytes;
 use serde_json::Value as Json;
 
@@ -16,7 +16,7 @@ use super::rows;
 use crate::batch::{Batch, BatchPart, EngineBatch, EngineLoad, PartRow};
 use crate::edit::{BlankRow, Edit};
 use crate::error::{EraseError, RowsError};
-use crate::facts::{Drafts, RoutedExperts, SamplingMask, TopLogprobs};
+use crate::facts::{Drafts, RoutedExperts, SamplingMask};
 use crate::finish::Finish;
 use crate::json_values::Wrapped;
 use crate::kind::{AbortShape, BatchKind, Wire};

@@ -19,12 +19,7 @@ fn floats(values: &Value) -> Option<Vec<f32>> {
 fn top_logprobs(batch: &Batch, row: u32) -> Option<Vec<Vec<(i64, f32)>>> {
     let mut top = TopLogprobs::default();
     let is_known = batch.top_logprobs(row, &mut top);
-    let starts = std::iter::once(0).chain(top.ends.iter().copied());
-    let place = |(start, end): (u32, &u32)| {
-        let place = start as usize..*end as usize;
-        top.ids[place.clone()].iter().copied().zip(top.logprobs[place].iter().copied()).collect()
-    };
-    let places = starts.zip(&top.ends).map(place).collect();
+    let places = top.places().map(Iterator::collect).collect();
     assert!(is_known || top == TopLogprobs::default(), "{top:?}");
     is_known.then_some(places)
 }
