@@ -5,7 +5,7 @@ use crate::content::{Absent, Content};
 use crate::time::{json_time, local_time};
 use crate::wording::{counted, short};
 use afterbay_journal::reader::{JournalRow, OperatorAbort, RequestHistory, RequestInfo, RequestState};
-use afterbay_journal::{OPERATOR, PluginAction, Verdict};
+use afterbay_journal::{OPERATOR, PluginAction, Verdict, split_error};
 use afterbay_text::TokenBytes;
 
 /// The process that sends the rows of a first leg.
@@ -61,7 +61,9 @@ impl EndedBy {
     /// As [`EndedBy::of`], with the verdict, the plugin and the text of the action.
     pub fn of_verdict(early: Option<(Verdict, &str, &str)>, info: &RequestInfo) -> EndedBy {
         match (early, info.state) {
-            (Some((Verdict::Error, plugin, text)), _) if text.contains(" afterbay: plugin ") => {
+            (Some((Verdict::Error, plugin, text)), _)
+                if split_error(text).1.starts_with("afterbay: plugin ") =>
+            {
                 EndedBy::Fault(plugin.to_owned())
             }
             (Some((_, plugin, _)), _) => EndedBy::of_name(plugin),

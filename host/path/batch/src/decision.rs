@@ -1,6 +1,6 @@
 //! The plugin chain's decision for a row.
 
-use afterbay_journal::Verdict;
+use afterbay_journal::{Verdict, split_error};
 use afterbay_wire::FinishReason;
 
 /// The chain's decision for a row: the sum of the verdicts of all plugins.
@@ -74,7 +74,7 @@ pub fn end_of_record(verdict: Verdict, text: &str) -> Option<FinishReason> {
         Verdict::Length => FinishReason::Length,
         Verdict::Abort => FinishReason::Abort(text.to_owned()),
         Verdict::Error => {
-            let (status, message) = text.split_once(' ').unwrap_or(("", text));
+            let (status, message) = split_error(text);
             let status = status.parse().unwrap_or(FAULT_STATUS);
             FinishReason::Error { status, message: message.to_owned() }
         }

@@ -199,11 +199,15 @@ impl Verdict {
             Verdict::Route | Verdict::SkipText => text.len(),
             Verdict::Drop if text == SWALLOWED => text.len(),
             Verdict::Replace => replacement_head(text),
-            // The status of the error.
-            Verdict::Error => text.find(' ').unwrap_or(0),
+            Verdict::Error => split_error(text).0.len(),
             _ => 0,
         }
     }
+}
+
+/// Splits the text of a [`Verdict::Error`] into the HTTP status and the message.
+pub fn split_error(text: &str) -> (&str, &str) {
+    text.split_once(' ').unwrap_or(("", text))
 }
 
 /// Combined effect of the actions on one row.
