@@ -39,7 +39,7 @@ pub struct Chain {
     input: ChainInput,
     telemetry: ChainTelemetry,
     /// The time of the last tick: the clock of timers is the wall's.
-    ticked_at: Option<Timestamp>,
+    ticked_at: Timestamp,
 }
 
 impl Chain {
@@ -70,7 +70,7 @@ impl Chain {
             };
             slots.push(slot);
         }
-        Chain { slots, calls, input: ChainInput::default(), telemetry, ticked_at: Some(now) }
+        Chain { slots, calls, input: ChainInput::default(), telemetry, ticked_at: now }
     }
 
     /// Exports the plugins for the next process. The chain continues if that process does not take over.
@@ -260,10 +260,10 @@ impl Chain {
         self.with_slot(&plugin, ledger, now, |slot, context| slot.finish_catch_up(result, context));
     }
 
-    /// Tells the plugins of a request that begins without a row.
+    /// Tells the plugins of a request that began in a frame that they were not called with.
     pub fn open(&mut self, handle: JournalRequest, ledger: &Ledger, now: Timestamp) {
         let Some((rid, request)) = ledger.request(handle) else { return };
-        let opened = open_requests::beginning(rid, request, ledger);
+        let opened = open_requests::open_without_row(rid, request, ledger);
         self.for_each_slot(ledger, now, |slot, context| slot.open(&opened, context));
         self.send_calls(ledger);
     }
@@ -271,7 +271,7 @@ impl Chain {
     /// Starts plugins again that could not be started, tells plugins of timers that are due, and gives requests that are to end a
     /// row to end with. Called between two batches, of which `frame` was the last.
     pub fn tick(&mut self, held_rows: &mut HeldRows, frame: FrameNo, ledger: &Ledger, now: Timestamp) {
-        self.ticked_at = Some(now);
+        self.ticked_at = now;
         self.for_each_slot(ledger, now, |slot, context| {
             slot.tick(context);
             slot.tell_of_timers(held_rows, context);
@@ -285,9 +285,9 @@ impl Chain {
     /// The time at which [`Chain::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let timer = self.slots.iter().filter_map(PluginSlot::next_timer_ms).min();
-        let timer = timer.zip(self.ticked_at).map(|(at_ms, ticked)| {
-            let left = at_ms.saturating_mul(1_000_000).saturating_sub(ticked.unix_ns);
-            ticked.instant + Duration::from_nanos(left)
+        let timer = timer.map(|at_ms| {
+            let left = at_ms.saturating_mul(1_000_000).saturating_sub(self.ticked_at.unix_ns);
+            self.ticked_at.instant + Duration::from_nanos(left)
         });
         self.slots.iter().filter_map(PluginSlot::deadline).chain(timer).min()
     }

@@ -19,6 +19,12 @@ fn resumed<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened
     Opened { received_tokens: request.received, resumed: true, ..beginning(rid, request, ledger) }
 }
 
+/// A request that is opened between two batches: one that begins, or that has had rows which no plugin saw.
+pub fn open_without_row<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened<'l> {
+    let opened = if request.has_row { resumed } else { beginning };
+    opened(rid, request, ledger)
+}
+
 /// A request that begins.
 pub fn beginning<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened<'l> {
     Opened {

@@ -80,7 +80,7 @@ impl Pipeline {
                 stages.pass_unread(persisted, why)
             } else if has_taken {
                 // An earlier run sent the frame and was killed before it recorded the outcome.
-                stages.recover(persisted)
+                stages.recover(persisted, now)
             } else {
                 stages.run(persisted, now)
             };

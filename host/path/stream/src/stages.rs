@@ -25,10 +25,19 @@ pub(crate) struct Stages {
 
 impl Stages {
     /// Settles a frame that every sink has. Nothing is sent again.
-    pub(crate) fn recover(&mut self, persisted: Persisted) -> Settled {
+    pub(crate) fn recover(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
         let decoded = self.decoder.decode(persisted);
         self.frame_load.hand_on(&decoded);
-        self.ledger.recover(decoded, &mut self.held_rows, &mut self.frame_log.records)
+        let settled = self.ledger.recover(decoded, &mut self.held_rows, &mut self.frame_log.records);
+        self.announce(now);
+        settled
+    }
+
+    /// Tells the plugins of the requests that began in a frame that they were not called with.
+    fn announce(&mut self, now: Timestamp) {
+        for request in self.ledger.take_unannounced() {
+            self.chain.open(request, &self.ledger, now);
+        }
     }
 
     /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it.
@@ -51,9 +60,7 @@ impl Stages {
             }
             // A frame without rows for the plugins.
             Err(settled) => {
-                if let Some(request) = self.ledger.take_recorded() {
-                    self.chain.open(request, &self.ledger, now);
-                }
+                self.announce(now);
                 settled
             }
         };

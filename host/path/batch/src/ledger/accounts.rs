@@ -92,7 +92,7 @@ pub struct Request {
     /// The engine's own attributes. Those of operators override them.
     of_engine: Vec<(String, String)>,
     /// Whether a row of the request was received. Until then its record alone was.
-    has_row: bool,
+    pub has_row: bool,
     /// Whether the plugins were told of the request.
     is_announced: bool,
     /// The time at which the record, or else the first row, was received.
@@ -210,9 +210,10 @@ pub struct Ledger {
     /// Rows of the current frame that begin and end a request.
     begun_and_ended: usize,
     bound: LiveBound,
-    /// The request that the last record opened, until the plugins are told of it.
-    recorded: Option<JournalRequest>,
-    /// The last batch of the scheduler: the form of rows that Afterbay writes itself.
+    /// Requests that began in a frame that no plugin is called with, until the plugins are told of them.
+    unannounced: Vec<JournalRequest>,
+    /// The last batch of the scheduler: the form of rows that Afterbay writes itself. It does not outlive a panic, which it may
+    /// have caused.
     last_batch: Option<Batch>,
 }
 
@@ -243,7 +244,7 @@ impl Ledger {
             departed: Vec::new(),
             begun_and_ended: 0,
             bound: LiveBound::default(),
-            recorded: None,
+            unannounced: Vec::new(),
             last_batch: None,
         };
         for journal::LiveRequest { request, info, .. } in live {

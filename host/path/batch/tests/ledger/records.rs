@@ -1,9 +1,11 @@
 //! The record of a request, which comes before the request's first row.
 
 use crate::stream::{Stream, last, row};
+use afterbay_journal::FrameNo;
 use afterbay_journal::reader::{JournalReader, RequestState};
-use afterbay_wire::RequestRecord;
+use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
+use afterbay_wire::{BatchKind, RequestRecord};
 use std::time::Duration;
 
 fn record(rid: &str) -> RequestRecord {
@@ -58,6 +60,38 @@ fn a_request_without_a_row_outlives_a_restart_and_is_given_up_as_others() {
         let (ledger, held, records) = stream.all();
         assert_eq!(ledger.abandon(Duration::from_secs(60), now, held, records), [2]);
     }
+}
+
+#[test]
+fn a_request_that_begins_in_a_frame_without_a_call_is_told_to_the_plugins_once() {
+    let mut stream = Stream::new();
+    let rows = SynthBatch { rows: vec![row("a", &[1], 1), last("b", &[1], 1)] };
+    let frame = rows.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
+    for frame in [frame, record("c").to_frame()] {
+        let decoded = stream.receive(frame);
+        let (ledger, held, records) = stream.all();
+        ledger.recover(decoded, held, records);
+    }
+    let begun = stream.ledger().take_unannounced();
+    assert_eq!(begun.iter().map(|handle| handle.number().0).collect::<Vec<_>>(), [1, 3], "b has ended");
+    assert_eq!(stream.ledger().take_unannounced().len(), 0);
+    let output = stream.account(vec![row("a", &[2], 2), row("c", &[1], 1)]);
+    assert!(output.accounted().rows().iter().all(|row| !row.opens));
+}
+
+#[test]
+fn after_a_restart_a_request_without_a_row_has_the_front_end_of_its_record() {
+    let mut stream = Stream::new();
+    announce(&mut stream, &RequestRecord { front_end: Some("ipc://one".into()), ..record("a") });
+    announce(&mut stream, &record("b"));
+    stream.restart(false);
+    assert!(stream.ledger().blank_row(1, FrameNo(3)).is_none(), "no batch has shown the form of a row");
+    let other = Some("ipc://two".to_owned());
+    stream.pass(vec![SynthRow { http_worker_ipc: other, ..row("c", &[1], 1) }]);
+    let (handle, _) = stream.ledger().blank_row(1, FrameNo(3)).unwrap();
+    let (rid, request) = stream.ledger().request(handle).unwrap();
+    assert_eq!((rid, &*request.reader.front_end), ("a", "ipc://one"));
+    assert!(stream.ledger().blank_row(2, FrameNo(3)).is_none(), "nobody knows where its row is to go");
 }
 
 #[test]

@@ -96,12 +96,15 @@ impl Ledger {
         }
     }
 
-    /// Takes the request that the last record opened, of which the plugins are to be told.
-    pub fn take_recorded(&mut self) -> Option<JournalRequest> {
-        let handle = self.recorded.take()?;
-        let request = self.requests.get_mut(handle)?;
-        request.is_announced = true;
-        Some(handle)
+    /// Takes the requests that began in a frame that no plugin is called with: those that a record opened, and those of a frame
+    /// that [`Ledger::recover`] settled. The plugins are to be told of them.
+    pub fn take_unannounced(&mut self) -> Vec<JournalRequest> {
+        let mut begun = std::mem::take(&mut self.unannounced);
+        begun.retain(|handle| {
+            let request = self.requests.get_mut(*handle);
+            request.map(|request| request.is_announced = true).is_some()
+        });
+        begun
     }
 
     /// Opens the request of a record. A live request with its rid has the record, too: Afterbay knows the request by its rows, or a rid
@@ -157,7 +160,7 @@ impl Ledger {
         };
         self.telemetry.counters.requests_opened.add(1);
         self.requests.insert(handle, name, request);
-        self.recorded = Some(handle);
+        self.unannounced.push(handle);
         handle
     }
 }

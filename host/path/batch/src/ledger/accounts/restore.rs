@@ -1,14 +1,14 @@
 //! Restores the state of an earlier run's live requests that only the frames in the journal have.
 
 use super::{Ledger, Request};
-use crate::FrameDecoder;
 use crate::hold::HeldRows;
 use crate::records::Records;
+use crate::{FrameDecoder, ReaderKey};
 use afterbay_journal::{
     BacklogFrame, BacklogItem, BacklogReader, FrameNo, JournalRequest, JournalWriter, LiveRequest, Outcome,
     RequestNo, Verdict,
 };
-use afterbay_wire::{Batch, DecodedFrame};
+use afterbay_wire::{BarrierKind, Batch, DecodedFrame};
 use std::collections::HashMap;
 
 impl Ledger {
@@ -36,7 +36,7 @@ impl Ledger {
     }
 
     /// Restores from the first row of each request which sink reads the request, and whether the request skips the detokenizer.
-    /// A request whose row cannot be read does not skip the detokenizer.
+    /// A request whose row cannot be read does not skip the detokenizer. A request without a row has its sink from its record.
     pub fn restore_first_rows(
         &mut self,
         live: &[LiveRequest],
@@ -46,8 +46,8 @@ impl Ledger {
         let has_skipped_sink = self.routing.skipped.is_some();
         let mut held = HashMap::new();
         let first_frame = |live: &LiveRequest| live.info.first_frame;
-        let live = live.iter().filter(|live| live.info.rows > 0).collect();
-        self.read_rows(live, first_frame, writer, decode, |request, row| {
+        let with_rows = live.iter().filter(|live| live.info.rows > 0).collect();
+        self.read_rows(with_rows, first_frame, writer, decode, |request, row| {
             request.read_first_row(row.batch, row.index);
             if !has_skipped_sink {
                 return;
@@ -64,6 +64,32 @@ impl Ledger {
             }
         });
         self.restore_skips(held, writer);
+        self.restore_from_records(live, writer, decode);
+    }
+
+    /// Restores which sink reads each request that has no row.
+    fn restore_from_records(
+        &mut self,
+        live: &[LiveRequest],
+        writer: &JournalWriter,
+        decode: &mut FrameDecoder,
+    ) {
+        let mut live: Vec<&LiveRequest> =
+            live.iter().filter(|live| live.info.rows == 0 && live.info.record_frame.0 > 0).collect();
+        live.sort_by_key(|live| live.info.record_frame);
+        let mut backlog = writer.backlog(FrameNo(0));
+        for LiveRequest { request, info, .. } in live {
+            let Some((DecodedFrame::Barrier(barrier), _)) =
+                read_frame(&mut backlog, info.record_frame, decode)
+            else {
+                continue;
+            };
+            if let BarrierKind::Request { record: Ok(record) } = &barrier.kind
+                && let Some(request) = self.requests.get_mut(*request)
+            {
+                request.reader = ReaderKey::of_record(record);
+            }
+        }
     }
 
     /// Restores which requests skip the detokenizer among those whose first rows were held in these frames: the verdict may be on a
@@ -129,7 +155,9 @@ impl Ledger {
         live.sort_by_key(|live| frame_of(live));
         let mut backlog = writer.backlog(FrameNo(0)).with_outcomes();
         for of_frame in live.chunk_by(|one, next| frame_of(one) == frame_of(next)) {
-            let Some((batch, outcome)) = read_batch(&mut backlog, frame_of(of_frame[0]), decode) else {
+            let Some((DecodedFrame::Batch(batch), Some(outcome))) =
+                read_frame(&mut backlog, frame_of(of_frame[0]), decode)
+            else {
                 continue;
             };
             // The first row of each request.
@@ -151,18 +179,15 @@ struct RowRead<'a> {
     outcome: &'a Outcome<'static>,
 }
 
-/// Reads a batch and its outcome back.
-fn read_batch(
+/// Reads a frame back, with its outcome if the backlog reads outcomes.
+fn read_frame(
     backlog: &mut BacklogReader,
     frame: FrameNo,
     decode: &mut FrameDecoder,
-) -> Option<(Batch, Box<Outcome<'static>>)> {
+) -> Option<(DecodedFrame, Option<Box<Outcome<'static>>>)> {
     backlog.pass_to(frame).ok()?;
     // A missing frame may have taken the reader past later frames that are missing, too.
     let next = if backlog.position() == frame { backlog.next().ok()?? } else { return None };
     let BacklogItem::Frame(BacklogFrame { bytes, outcome, .. }) = next else { return None };
-    match decode.decode_bytes(bytes) {
-        DecodedFrame::Batch(batch) => Some((batch, outcome?)),
-        DecodedFrame::Barrier(_) => None,
-    }
+    Some((decode.decode_bytes(bytes), outcome))
 }

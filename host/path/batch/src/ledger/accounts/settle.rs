@@ -17,10 +17,15 @@ use afterbay_wire::{Batch, Edit, FinishKind, TokenEdit};
 use std::collections::HashMap;
 
 impl Ledger {
-    /// Settles a frame that an earlier run persisted and did not account, and that every sink has. Nothing is sent again.
+    /// Settles a frame that an earlier run persisted and did not account, and that every sink has. Nothing is sent again, and no
+    /// plugin is called.
     pub fn recover(&mut self, decoded: Decoded, held_rows: &mut HeldRows, records: &mut Records) -> Settled {
         let settled = match self.account(decoded, records) {
-            Ok(accounted) => self.settle(ChainOutput::new(accounted), held_rows, records),
+            Ok(accounted) => {
+                let begun = accounted.rows().iter().filter(|row| row.opens && !row.hidden);
+                self.unannounced.extend(begun.map(|row| row.request));
+                self.settle(ChainOutput::new(accounted), held_rows, records)
+            }
             Err(settled) => settled,
         };
         self.close_departed(held_rows, records);
