@@ -42,7 +42,7 @@ SCHEMA = {
 
 # State that lasts from call to call must be global: each call has its own `Plugin`.
 settings = {name: schema["default"] for name, schema in SCHEMA["properties"].items()}
-# Of each open request whose prompt is known: the secret tokens, and the last tokens of its answer, 4 bytes each.
+# The secret tokens, and the last tokens of the answer, of each open request whose prompt is known, 4 bytes each.
 secrets = {}
 answers = {}
 

@@ -224,7 +224,7 @@ impl Player {
             .map(|swallowed| if *swallowed { RowOutcome::Swallowed } else { RowOutcome::AsReceived });
         played.outcomes = outcomes.collect();
         if !begun.is_empty() {
-            let ended = self.open(&begun);
+            let ended = self.open(&begun, false);
             self.settle(ended, &mut played)?;
         }
         let rows: Vec<&Row> = shown.iter().map(|row| &batch.rows[*row]).collect();
@@ -338,7 +338,7 @@ impl Player {
         }
         self.attributes.extend(updates.attributes.iter().map(|(rid, of)| (rid.clone(), of.clone())));
         if !begun.is_empty() {
-            let ended = self.open(&begun);
+            let ended = self.open(&begun, false);
             self.settle(ended, played)?;
         }
         let mut changed = Vec::new();
@@ -418,8 +418,9 @@ impl Player {
         Ok(())
     }
 
-    fn open(&mut self, begun: &[String]) -> Result<(), Fault> {
-        for rid in begun {
+    /// Opens requests in the instance: at their first row, or (`again`) after a fault of the instance before.
+    fn open(&mut self, rids: &[String], again: bool) -> Result<(), Fault> {
+        for rid in rids {
             let Some(request) = self.requests.get(rid) else { continue };
             self.plugin.set_attributes(request.number, self.attributes.get(rid).cloned());
             self.plugin.set_record(request.number, self.asked.get(rid).cloned());
@@ -427,7 +428,7 @@ impl Player {
         // Moved out, because `opened` borrows the requests while the call changes `self`.
         let requests = std::mem::take(&mut self.requests);
         let opened: Vec<Opened<'_>> =
-            begun.iter().filter_map(|rid| Some(requests.get(rid)?.opened(rid, false))).collect();
+            rids.iter().filter_map(|rid| Some(requests.get(rid)?.opened(rid, again))).collect();
         let ended = self.plugin.open(&opened);
         self.requests = requests;
         ended
@@ -437,33 +438,21 @@ impl Player {
         self.requests.get(&row.rid).is_some_and(|request| request.is_ended)
     }
 
-    /// After a fault a fresh instance takes is_ended, and is told of the requests alive.
+    /// After a fault a fresh instance takes over, and is told of the requests alive.
     fn settle(&mut self, ended: Result<(), Fault>, played: &mut PlayedBatch) -> anyhow::Result<()> {
         self.drain_log(played);
         let Err(fault) = ended else { return Ok(()) };
         played.faults.push(fault);
         self.requests.values_mut().for_each(|request| request.held.is_orphaned |= request.held.rows > 0);
-        let alive: Vec<&str> = self
-            .requests
-            .iter()
-            .filter(|(_, request)| !request.is_ended)
-            .map(|(rid, _)| rid.as_str())
-            .collect();
+        let alive = self.requests.iter().filter(|(_, request)| !request.is_ended);
+        let alive: Vec<String> = alive.map(|(rid, _)| rid.clone()).collect();
         let mut fresh = self.component.instantiate(&self.settings)?;
         fresh.set_effects(true);
         if let Some(signals) = &self.signals {
             fresh.set_signals(signals.clone());
         }
-        for rid in &alive {
-            let Some(request) = self.requests.get(*rid) else { continue };
-            fresh.set_attributes(request.number, self.attributes.get(*rid).cloned());
-            fresh.set_record(request.number, self.asked.get(*rid).cloned());
-        }
-        let alive = alive.iter().filter_map(|rid| Some(self.requests.get(*rid)?.opened(rid, true)));
-        let opened: Vec<Opened<'_>> = alive.collect();
-        fresh.open(&opened)?;
         self.plugin = fresh;
-        Ok(())
+        Ok(self.open(&alive, true)?)
     }
 
     fn drain_log(&mut self, played: &mut PlayedBatch) {
