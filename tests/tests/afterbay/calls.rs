@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender as Answers, channel};
 
 use afterbay_tests::commands::{journal, verify};
 use afterbay_tests::frames::{ReaderRow, SynthRequest, WIRES, batch, ids as ids_of, row, rows};
@@ -18,16 +18,18 @@ struct Service {
     questions: Receiver<Question>,
 }
 
-/// A question to the webhook, and the connection that waits for the answer.
+/// A question to the webhook, and the way of the answer to the connection that waits for it.
 struct Question {
     rid: String,
     text: String,
-    stream: TcpStream,
+    answer: Answers<String>,
 }
 
 impl Service {
     fn start() -> Service {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // The standard library's 128 refuse most of a thousand connections at once, which then try again after seconds.
+        rustix::net::listen(&listener, 1024).unwrap();
         let url = format!("http://{}/moderate", listener.local_addr().unwrap());
         let (sender, questions) = channel();
         std::thread::spawn(move || {
@@ -38,9 +40,12 @@ impl Service {
                     while let Some(body) = read_body(&mut stream) {
                         let body: Value = serde_json::from_slice(&body).unwrap();
                         let text = |key: &str| body[key].as_str().unwrap().to_owned();
-                        let (rid, text) = (text("rid"), text("text"));
-                        let question = Question { rid, text, stream: stream.try_clone().unwrap() };
+                        let (answer, answers) = channel();
+                        let question = Question { rid: text("rid"), text: text("text"), answer };
                         let Ok(()) = sender.send(question) else { return };
+                        let Ok(answer) = answers.recv() else { return };
+                        // The connection may be closed: Afterbay was killed, or the request has ended.
+                        let _sent = stream.write_all(answer.as_bytes());
                     }
                 });
             }
@@ -55,10 +60,9 @@ impl Service {
 }
 
 impl Question {
-    fn answer(mut self, status: &str, body: &str) {
+    fn answer(self, status: &str, body: &str) {
         let length = body.len();
-        // The connection may be closed: Afterbay was killed, or the request has ended.
-        let _sent = write!(self.stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+        self.answer.send(format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}")).unwrap();
     }
 
     fn allow(self) {
