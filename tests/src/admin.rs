@@ -105,6 +105,13 @@ impl Metrics {
         self.find(&format!("afterbay_{name}{{stream={STREAM:?}}}"))
     }
 
+    /// The number of the stream's requests that have ended, by any cause.
+    pub fn requests_ended(&self) -> u64 {
+        let series = format!("afterbay_requests_ended_total{{stream={STREAM:?},");
+        let of_stream = self.0.lines().filter(|line| line.starts_with(&series));
+        of_stream.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
     /// A value of the process, which has no labels.
     #[track_caller]
     pub fn process(&self, name: &str) -> u64 {

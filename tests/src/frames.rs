@@ -146,7 +146,7 @@ fn read(batch: &Batch, row: u32) -> ReaderRow {
         Finish::Stop { matched: Matched::Token(token) } => Some(format!("stop:{token}")),
         Finish::Stop { .. } => Some("stop".to_owned()),
         Finish::Length => Some("length".to_owned()),
-        Finish::Abort => Some("abort".to_owned()),
+        Finish::Abort | Finish::Error => Some("abort".to_owned()),
         Finish::Other => Some("other".to_owned()),
     };
     let completion_tokens = batch.completion_tokens(row).unwrap_or(0);

@@ -102,7 +102,7 @@ fn the_page_shows_each_stream_and_follows_it_without_a_reload() {
     shown.send(vec![text(request.last(&[4]), "d")]);
     shown.browser.until(&format!("{received}.includes('4 tokens')"));
     for words in
-        ["0 requests live, 1 finished", "every request balances", "keeping up", "seen", ".usage", "working"]
+        ["0 requests live", "model", "every request balances", "keeping up", "seen", ".usage", "working"]
     {
         shown.browser.until_shown(words);
     }

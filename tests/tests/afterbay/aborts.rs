@@ -101,8 +101,7 @@ fn the_schedulers_abort_row_becomes_a_stop_or_passes_as_requested_and_another_en
     let out = rows(&reader.frame());
     let finishes: Vec<_> = out.iter().map(|row| row.finish.as_deref().unwrap()).collect();
     assert_eq!(finishes, [STOPPED, "abort", "length", "length"]);
-    afterbay
-        .until_metrics("every request has ended", |metrics| metrics.stream("requests_finished_total") == 4);
+    afterbay.until_metrics("every request has ended", |metrics| metrics.requests_ended() == 4);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
 }

@@ -168,7 +168,7 @@ fn a_row_waits_for_its_judgement_also_the_last_and_a_blocked_request_ends_with_t
         sender.send(&batch(wire, vec![d.last(&two)]));
 
         let metrics = afterbay.until_metrics("d has ended", |metrics| {
-            metrics.stream("requests_finished_total") >= 3 && metrics.stream("tokens_swallowed_total") > 0
+            metrics.requests_ended() >= 3 && metrics.stream("tokens_swallowed_total") > 0
         });
         assert_eq!(metrics.stream("request_imbalances_total"), 0, "{wire:?}");
         assert_eq!(afterbay.stop(), 0);
@@ -208,8 +208,7 @@ fn a_thousand_requests_wait_for_a_service_that_does_not_answer_and_no_other_requ
     assert!(received.values().all(|ids| *ids == text));
     sender.send(&batch(Msgpack, held.iter_mut().map(|request| request.last(&[])).collect()));
     sender.send(&batch(Msgpack, vec![free.last(&[])]));
-    let metrics =
-        afterbay.until_metrics("all have ended", |metrics| metrics.stream("requests_finished_total") == 1001);
+    let metrics = afterbay.until_metrics("all have ended", |metrics| metrics.requests_ended() == 1001);
     assert_eq!(metrics.stream("request_imbalances_total"), 0);
     assert_eq!(metrics.plugin_by("moderate", "holds_ended_total", "reason", "verdict"), 1020);
     assert_eq!(afterbay.stop(), 0);
@@ -238,8 +237,8 @@ fn a_failed_call_follows_on_fault() {
         service.question().allow();
         assert_eq!(rows(&reader.frame()), [row("b", &two, two.len() as u64, Some("length"))], "{on_fault}");
         sender.send(&batch(Msgpack, vec![a.last(&[])]));
-        let metrics = afterbay
-            .until_metrics("both have ended", |metrics| metrics.stream("requests_finished_total") == 2);
+        let metrics =
+            afterbay.until_metrics("both have ended", |metrics| metrics.stream("requests_live") == 0);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);

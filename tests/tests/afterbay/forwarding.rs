@@ -78,7 +78,6 @@ fn the_metrics_equal_the_sent_load() {
             ("rows_dropped_total", 0),
             ("rows_swallowed_total", 0),
             ("requests_opened_total", 40 + health),
-            ("requests_finished_total", 40 + health),
             ("requests_live", 0),
             ("request_gaps_total", 0),
             ("request_imbalances_total", 0),
@@ -93,6 +92,7 @@ fn the_metrics_equal_the_sent_load() {
         ] {
             assert_eq!(metrics.stream(name), expected, "{name}, {wire:?}");
         }
+        assert_eq!(metrics.requests_ended(), 40 + health, "{wire:?}");
         for (name, expected) in [
             ("connected", 1),
             ("frames_written_total", count),

@@ -1,5 +1,6 @@
 //! Engines that introduce themselves: releases that nobody has seen pass a guard as known ones do.
 
+use afterbay_tests::admin::Metrics;
 use afterbay_tests::commands::{journal, verify};
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::{SynthRequest, batch};
@@ -140,6 +141,37 @@ fn a_release_that_nobody_has_seen_passes_a_guard_after_its_introduction_and_afte
         let (code, report) = verify(&sandbox);
         assert_eq!((code, &report["frames"]), (0, &3.into()), "{report}");
     }
+}
+
+#[test]
+fn the_requests_of_an_engine_that_died_are_lost_once_the_next_one_begins_alone() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let message = introduction(Engine::Sglang, &classes(Engine::Sglang));
+    let connect = || {
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        sender.send(&message);
+        sender
+    };
+    let mut first = connect();
+    first.send(&frame(Engine::Sglang, "a"));
+    reader.frame();
+    let lost = |metrics: &Metrics| metrics.stream_by("requests_ended_total", "cause", "lost");
+    afterbay.until_metrics("the request is live", |metrics| metrics.stream("requests_live") == 1);
+    let second = connect();
+    afterbay.all_events("EngineIntroduced", 2);
+    assert!(afterbay.events("EngineRestarted").is_empty(), "the first engine is there");
+    drop((first, second));
+    afterbay.until_metrics("both have left", |metrics| metrics.stream("senders") == 0);
+    let _third = connect();
+    assert_eq!(afterbay.event("EngineRestarted")["requests"], 1);
+    afterbay.until_metrics("the request is lost", |metrics| {
+        lost(metrics) == 1 && metrics.stream("requests_live") == 0
+    });
+    assert_eq!(afterbay.stop(), 0);
+    let shown = journal(&sandbox, &["show", "a", "--json"]).json_lines();
+    assert_eq!(shown[0]["ended"]["by"], "lost", "{shown:?}");
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn a_request_number_is_never_used_twice() {
         }
         afterbay.until_metrics("every request is closed", |metrics| {
             // One more if the earlier run was killed before it accounted its last frame.
-            metrics.stream("requests_finished_total") >= 5 && metrics.sink("taken_frame") == 5 * (run + 1)
+            metrics.requests_ended() >= 5 && metrics.sink("taken_frame") == 5 * (run + 1)
         });
         if run == 1 { afterbay.kill() } else { assert_eq!(afterbay.stop(), 0) }
     }

@@ -78,8 +78,8 @@ fn the_status_says_what_each_stream_does() {
     assert!(version.contains(status["version"].as_str().unwrap()), "{version} {status}");
     let stream = &status["streams"][0];
     assert_eq!(
-        (&stream["senders"], &stream["requests_live"], &stream["requests_finished"]),
-        (&1.into(), &1.into(), &1.into()),
+        (&stream["senders"], &stream["requests_live"], &stream["requests_ended"]),
+        (&1.into(), &1.into(), &json!({"limit": 1})),
         "{stream}"
     );
     assert!(stream["first_token_seconds"]["p99"].is_f64(), "{stream}");

@@ -128,9 +128,7 @@ fn frames_lost_at_a_stop_are_reported_in_one_event() {
     afterbay = Afterbay::run(&sandbox, &sandbox.config());
     sender = Sender::connect(&sandbox.scheduler_side());
     step(&mut sender, true);
-    afterbay.until_metrics("every request has ended", |metrics| {
-        metrics.stream("requests_finished_total") == REQUESTS
-    });
+    afterbay.until_metrics("every request has ended", |metrics| metrics.requests_ended() == REQUESTS);
     // The event of this start counts only the frames that were lost at the last stop.
     let missing = afterbay.event("FramesMissing");
     assert_eq!((&missing["frames"], &missing["tokens"]), (&2.into(), &(2 * REQUESTS).into()), "{missing}");

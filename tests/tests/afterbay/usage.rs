@@ -154,7 +154,12 @@ fn usage_equals_the_schedulers_own_counts_over_aborts_plugin_finishes_and_kill_9
             "{record}"
         );
         assert_eq!(record["finish_reason"] == "abort", is_aborted, "{record}");
-        let by = if tokens > BUDGET { "plugin" } else { "scheduler" };
+        let by = match record["finish_reason"].as_str() {
+            _ if tokens > BUDGET => "plugin",
+            Some("length") => "limit",
+            Some("abort") => "client",
+            _ => "model",
+        };
         // The budget may end a request with the row that the scheduler ends it with.
         assert!(tokens == BUDGET || record["ended_by"] == by, "{record}");
         assert_eq!(

@@ -117,7 +117,7 @@ fn a_slow_front_end_gets_joined_rows_and_all_statistics_over_a_hand_over_and_cli
     let shown = show(&sandbox, "gone");
     assert_eq!((&shown["state"], &shown["tokens_received"]), (&"finished".into(), &6.into()), "{shown}");
     let ended = &shown["ended"];
-    assert_eq!((&ended["by"], &ended["scheduler_said"]), (&"scheduler".into(), &"abort".into()), "{shown}");
+    assert_eq!((&ended["by"], &ended["scheduler_said"]), (&"client".into(), &"abort".into()), "{shown}");
     assert!(ended["reader_got"].is_null(), "{shown}");
 }
 

@@ -269,7 +269,7 @@ def test_a_client_that_leaves_ends_its_request_at_that_time(server):
     answer.close()
     connection.close()
     shown = server.show("gone")
-    assert (shown["ended"]["by"], shown["ended"]["scheduler_said"], shown["ended"]["reader_got"]) == ("scheduler", "abort", None)
+    assert (shown["ended"]["by"], shown["ended"]["scheduler_said"], shown["ended"]["reader_got"]) == ("client", "abort", None)
     assert 0 < shown["tokens_received"] < 1900
 
 

@@ -124,7 +124,9 @@ impl Traces {
         let stored = leg.record.and_then(|place| stream.reader.frame(&place).ok());
         let record = stored.filter(|_| info.erased.is_none());
         let record = record.and_then(|stored| RequestRecord::read(&stored.bytes.into()).ok());
-        let ended = EndedLeg { stream: &stream.name, leg, info, facts, record, parent: &parent, span };
+        let is_second = !stream.after.is_empty();
+        let ended =
+            EndedLeg { stream: &stream.name, leg, is_second, info, facts, record, parent: &parent, span };
         let spans = spans(&ended);
         if stream.after.is_empty() {
             let (stream, begun_unix_ns) = (stream.name.clone(), info.first_unix_ns);

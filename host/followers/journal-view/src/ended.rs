@@ -412,7 +412,10 @@ impl Fold {
         }
         let end = EndPosition { segment: self.segment, offset, number: info.number };
         let has_contents = self.frames == FrameUse::Contents;
-        self.ended.push_back((live.first_segment, live.end(&self.stream, info, end, has_contents)));
+        let first_segment = live.first_segment;
+        let ended = live.end(&self.stream, info, end, has_contents);
+        let ended = EndedRequest { is_second_leg: self.is_second_leg, ..ended };
+        self.ended.push_back((first_segment, ended));
     }
 
     fn finish<'a>(&mut self, open: impl Iterator<Item = &'a RequestInfo>) {

@@ -5,8 +5,9 @@ use crate::content::{Absent, Content};
 use crate::time::{json_time, local_time};
 use crate::wording::{counted, short};
 use afterbay_journal::reader::{JournalRow, OperatorAbort, RequestHistory, RequestInfo, RequestState};
-use afterbay_journal::{OPERATOR, PluginAction, Verdict, split_error};
+use afterbay_journal::{PluginAction, Verdict, end_cause};
 use afterbay_text::TokenBytes;
+use afterbay_types::EndCause;
 
 /// The process that sends the rows of a first leg.
 pub const SCHEDULER: &str = "scheduler";
@@ -33,76 +34,34 @@ impl TokenizerHint {
     }
 }
 
-/// The party that ended a request.
+/// The party that ended a request on one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EndedBy {
-    /// The process that sends the stream's rows: the scheduler, or the detokenizer for a second leg.
-    Sender,
-    /// This plugin.
-    Plugin(String),
-    /// Afterbay, because this plugin failed and has `on_fault = "terminate"`.
-    Fault(String),
-    /// An operator, by `afterbay abort`.
-    Operator,
-    /// A plugin or an operator: the record of the row is no longer in the journal.
-    Unknown,
-    /// Nobody: Afterbay stopped waiting for rows.
-    GivenUp,
-    /// Nobody: the request is live.
-    Nobody,
+pub struct EndedBy {
+    /// The cause, as the counter of ends has it.
+    pub cause: EndCause,
+    /// The plugin of [`EndCause::Plugin`], [`EndCause::Watchdog`] and [`EndCause::Fault`].
+    pub plugin: Option<String>,
 }
 
 impl EndedBy {
-    /// The party that ended a request, by the action that ended it before the sender did, if any, and the totals.
-    pub fn of(early: Option<&PluginAction<'_>>, info: &RequestInfo) -> EndedBy {
-        EndedBy::of_verdict(early.map(|action| (action.verdict, &*action.plugin, &*action.text)), info)
-    }
-
-    /// As [`EndedBy::of`], with the verdict, the plugin and the text of the action.
-    pub fn of_verdict(early: Option<(Verdict, &str, &str)>, info: &RequestInfo) -> EndedBy {
-        match (early, info.state) {
-            (Some((Verdict::Error, plugin, text)), _)
-                if split_error(text).1.starts_with("afterbay: plugin ") =>
-            {
-                EndedBy::Fault(plugin.to_owned())
-            }
-            (Some((_, plugin, _)), _) => EndedBy::of_name(plugin),
-            (None, _) if info.ended_early => EndedBy::Unknown,
-            (None, RequestState::Finished) => EndedBy::Sender,
-            (None, RequestState::Abandoned) => EndedBy::GivenUp,
-            (None, RequestState::Live) => EndedBy::Nobody,
-        }
-    }
-
-    /// The party with this name in an action.
-    pub fn of_name(plugin: &str) -> EndedBy {
-        match plugin {
-            OPERATOR => EndedBy::Operator,
-            // Afterbay writes such a name for a plugin of an earlier run.
-            plugin if plugin.starts_with('(') => EndedBy::Unknown,
-            plugin => EndedBy::Plugin(plugin.to_owned()),
-        }
-    }
-
-    /// The word for the party; `None` for a live request.
-    pub fn word(&self) -> Option<&'static str> {
-        Some(match self {
-            EndedBy::Sender => "scheduler",
-            EndedBy::Plugin(_) => "plugin",
-            EndedBy::Fault(_) => "fault",
-            EndedBy::Operator => "operator",
-            EndedBy::Unknown => "unknown",
-            EndedBy::GivenUp => "given up",
-            EndedBy::Nobody => return None,
-        })
-    }
-
-    /// The plugin, if the party is one.
-    pub fn plugin(&self) -> Option<&str> {
-        match self {
-            EndedBy::Plugin(plugin) | EndedBy::Fault(plugin) => Some(plugin),
-            _ => None,
-        }
+    /// The party that ended a request: by the verdict, the plugin and the text of the action that ended it before the sender did,
+    /// or that dropped a row after that end; and by the totals. `None` for a live request.
+    pub fn of(
+        early: Option<(Verdict, &str, &str)>,
+        info: &RequestInfo,
+        is_second_leg: bool,
+    ) -> Option<EndedBy> {
+        let cause = match (early, info.state) {
+            (Some((verdict, plugin, text)), _) => end_cause(verdict, plugin, text),
+            (None, _) if info.ended_early => EndCause::Unknown,
+            (None, RequestState::Finished) if is_second_leg => EndCause::FirstLeg,
+            (None, RequestState::Finished) => EndCause::of_finish(&info.finish),
+            (None, RequestState::Abandoned) => EndCause::Lost,
+            (None, RequestState::Live) => return None,
+        };
+        let is_plugin = matches!(cause, EndCause::Plugin | EndCause::Watchdog | EndCause::Fault);
+        let plugin = early.filter(|_| is_plugin).map(|(_, plugin, _)| plugin.to_owned());
+        Some(EndedBy { cause, plugin })
     }
 }
 
@@ -124,7 +83,8 @@ pub struct LegEnd<'a> {
     /// The process that sends the stream's rows.
     sender: &'static str,
     life: &'a RequestHistory,
-    by: EndedBy,
+    /// `None` for a live request.
+    by: Option<EndedBy>,
     /// The row and the action that ended the request for its reader before the sender did.
     early: Option<(&'a JournalRow, &'a PluginAction<'static>)>,
     swallowed: Swallowed,
@@ -145,7 +105,7 @@ impl<'a> LegEnd<'a> {
         let rows = life.rows.iter();
         let early =
             rows.filter_map(|row| Some((row, row.actions.iter().rfind(|it| it.ends_request())?))).next();
-        let by = ended_by(life, early.map(|(_, action)| action));
+        let by = ended_by(life, early.map(|(_, action)| action), sender != SCHEDULER);
         let swallowed = swallowed(life, contents, tokens);
         let absent = life.request.rows.saturating_sub(life.rows.len() as u64);
         let absent = (absent > 0).then(|| (absent, rows_absent()));
@@ -232,7 +192,7 @@ impl<'a> LegEnd<'a> {
 
     /// The plugin that holds rows, and the rows that are not shown.
     pub(crate) fn remarks(&self, of_stream: &str) -> Vec<String> {
-        let held = if self.by == EndedBy::Nobody { self.held() } else { None };
+        let held = if self.by.is_none() { self.held() } else { None };
         let absent = self.absent.map(|(rows, why)| {
             format!("{rows} of {} rows{of_stream} are not shown: {}.", self.info().rows, why.reason())
         });
@@ -275,43 +235,46 @@ impl<'a> LegEnd<'a> {
             Some((reason, None)) => format!("finish reason {reason}"),
             None => "a finish reason that is no longer in the journal".to_owned(),
         };
-        match &self.by {
-            EndedBy::Sender if self.is_without_row() => format!(
+        let last = || local_time(self.info().last_unix_ns);
+        let Some(EndedBy { cause, plugin }) = &self.by else {
+            return format!("The request has not ended. The last row was received at {}.", last());
+        };
+        let plugin = plugin.as_deref().unwrap_or_default();
+        match cause {
+            EndCause::Plugin | EndCause::Watchdog => {
+                format!("Plugin {plugin:?} ended the request{row}: the reader got {got}.")
+            }
+            EndCause::Fault => format!(
+                "Afterbay ended the request{row}, because plugin {plugin:?} failed (on_fault = \"terminate\"): \
+                 the reader got {got}."
+            ),
+            EndCause::Operator => {
+                format!("An operator ended the request{row} (`afterbay abort`): the reader got {got}.")
+            }
+            EndCause::Unknown => {
+                format!("A plugin or an operator ended the request: the reader got {got}.")
+            }
+            EndCause::Lost => format!(
+                "Nobody ended the request. The last row was received at {}. Then Afterbay stopped waiting for another \
+                 row: another engine began, or none came for abandon_after, or there were too many live requests.",
+                last()
+            ),
+            _ if self.is_without_row() => format!(
                 "The {sender} ended the request without a row, because the engine's API server aborted it: the client \
                  left, or the API server found a stop string. The last row was received at {}.",
-                local_time(self.info().last_unix_ns)
+                last()
             ),
-            EndedBy::Sender if self.said() == Some("abort") => format!(
+            _ if self.said() == Some("abort") => format!(
                 "The {sender} aborted the request{row}. Before that, no plugin and no operator had ended the request: \
                  the client disconnected, or somebody sent an abort to the engine. If Afterbay sent the abort \
                  (`afterbay abort --reason abort`), its log has the event AbortSent."
             ),
-            EndedBy::Sender if sender != SCHEDULER => format!(
+            EndCause::FirstLeg => format!(
                 "The {sender} ended the request{row}: {got}. Who ended it before is on the stream that the {sender} reads."
             ),
-            EndedBy::Sender => format!("The {sender} ended the request{row}: {got}."),
-            EndedBy::Plugin(plugin) => {
-                format!("Plugin {plugin:?} ended the request{row}: the reader got {got}.")
+            EndCause::EngineError | EndCause::Client | EndCause::Model | EndCause::Limit => {
+                format!("The {sender} ended the request{row}: {got}.")
             }
-            EndedBy::Fault(plugin) => format!(
-                "Afterbay ended the request{row}, because plugin {plugin:?} failed (on_fault = \"terminate\"): \
-                 the reader got {got}."
-            ),
-            EndedBy::Operator => {
-                format!("An operator ended the request{row} (`afterbay abort`): the reader got {got}.")
-            }
-            EndedBy::Unknown => {
-                format!("A plugin or an operator ended the request: the reader got {got}.")
-            }
-            EndedBy::GivenUp => format!(
-                "Nobody ended the request. The last row was received at {}. Then Afterbay stopped waiting for another \
-                 row (abandon_after, or the limit of live requests).",
-                local_time(self.info().last_unix_ns)
-            ),
-            EndedBy::Nobody => format!(
-                "The request has not ended. The last row was received at {}.",
-                local_time(self.info().last_unix_ns)
-            ),
         }
     }
 
@@ -401,8 +364,8 @@ impl<'a> LegEnd<'a> {
         let row = self.last_row();
         serde_json::json!({
             "stream": self.stream,
-            "by": self.by.word(),
-            "plugin": self.by.plugin(),
+            "by": self.by.as_ref().map(|by| by.cause.word()),
+            "plugin": self.by.as_ref().and_then(|by| by.plugin.as_deref()),
             "frame": row.map(|row| row.frame.0),
             "row": row.map(|row| row.row),
             "time": row.and_then(|row| json_time(row.received_unix_ns)),
@@ -419,14 +382,11 @@ impl<'a> LegEnd<'a> {
     }
 }
 
-fn ended_by(life: &RequestHistory, early: Option<&PluginAction<'_>>) -> EndedBy {
-    if early.is_none() && life.request.ended_early {
-        let mut actions = life.rows.iter().flat_map(|row| &row.actions);
-        if let Some(swallowed) = actions.find(|action| action.is_swallowed()) {
-            return EndedBy::of_name(&swallowed.plugin);
-        }
-    }
-    EndedBy::of(early, &life.request)
+fn ended_by(life: &RequestHistory, early: Option<&PluginAction<'_>>, is_second_leg: bool) -> Option<EndedBy> {
+    let mut actions = life.rows.iter().flat_map(|row| &row.actions).filter(|_| life.request.ended_early);
+    let early = early.or_else(|| actions.find(|action| action.is_swallowed()));
+    let early = early.map(|action| (action.verdict, &*action.plugin, &*action.text));
+    EndedBy::of(early, &life.request, is_second_leg)
 }
 
 fn swallowed(

@@ -66,7 +66,7 @@ pub struct Turn {
     pub finish_reason: Option<String>,
     /// `finished` or `abandoned`.
     pub state: String,
-    /// The party that ended the request.
+    /// The cause of the end.
     pub ended_by: String,
     /// The actions of plugins and operators, in order.
     pub actions: Vec<TurnAction>,
@@ -151,7 +151,7 @@ impl Turn {
     /// [`training`](crate::ended::EndedReader::with_training).
     pub fn new(ended: EndedRequest) -> Turn {
         let missing = missing(&ended);
-        let by = ended.ended_by().word().unwrap_or("unknown").to_owned();
+        let by = ended.ended_by().cause.word().to_owned();
         let actions = actions(&ended);
         let EndedRequest { stream, info, rows_missing, facts, record, contents, .. } = ended;
         let has_record = record.is_some();

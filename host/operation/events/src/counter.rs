@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use afterbay_types::{
-    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
-    SourceState, SpanLoss, VerdictKind, Word,
+    AbortBy, BarrierCause, CallResult, EndCause, FaultKind, HoldEnd, ReaderState, ReloadResult,
+    ShadowComparison, SourceState, SpanLoss, VerdictKind, Word,
 };
 
 /// A number that only grows. One writer.
@@ -121,6 +121,7 @@ labels! {
     AbortBy: "by",
     BarrierCause: "kind",
     CallResult: "result",
+    EndCause: "cause",
     FaultKind: "kind",
     HoldEnd: "reason",
     ReaderState: "state",

@@ -6,8 +6,8 @@
 //! SGLang.
 
 use afterbay_types::{
-    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
-    SourceState, SpanLoss, VerdictKind,
+    AbortBy, BarrierCause, CallResult, EndCause, FaultKind, HoldEnd, ReaderState, ReloadResult,
+    ShadowComparison, SourceState, SpanLoss, VerdictKind,
 };
 
 use crate::counter::{Counter, CounterBy, Gauge, SecondsNow, StateGauge, Total};
@@ -57,7 +57,7 @@ counters! {
         rows_unread: Counter, "Rows that no plugin could see: they cannot be read, or the limit of live requests was reached. Compare the engine's version with the supported ones";
         barriers: CounterBy<BarrierCause>, "Frames passed on whole in their place, by kind";
         requests_opened: Counter, "Requests seen for the first time";
-        requests_finished: Counter, "Requests that ended";
+        requests_ended: CounterBy<EndCause>, "Requests that ended for their readers, by cause. Any watchdog, fault, engine_error or lost is a request that failed";
         requests_erased: Counter, "Requests whose tokens and texts were erased in the journal, by journal.erase";
         requests_live: Gauge, "Requests that have begun and not ended";
         request_gaps: Counter, "Rows before which tokens of their request are missing. Look for lost connections of the scheduler";

@@ -445,6 +445,14 @@ events! {
         stream: Name, limit: u64, given_up: u64,
     } => "stream {stream:?}: the limit of {limit} live requests is reached, {given_up} requests without a row for 10 s or more were given up";
 
+    /// Another engine has begun, alone on the stream, while requests of the engine before it were live. They were given up: nobody
+    /// sends their rows any more.
+    ///
+    /// Action: read the log of the engine that ended.
+    EngineRestarted, WARN, first 5 of [stream] {
+        stream: Name, requests: u64,
+    } => "stream {stream:?}: another engine began, {requests} requests of the one before it were given up";
+
     /// Tokens of a request did not arrive: the scheduler had counted `expected`, Afterbay received `got`. The reader has the
     /// same gap.
     ///

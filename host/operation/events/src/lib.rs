@@ -25,8 +25,8 @@ mod own;
 mod reading;
 
 pub use afterbay_types::{
-    AbortBy, BarrierCause as Barrier, CallResult, FaultKind, HoldEnd, Name, ReaderState, ReloadResult,
-    ShadowComparison as Compared, VerdictKind as Verdict,
+    AbortBy, BarrierCause as Barrier, CallResult, EndCause, FaultKind, HoldEnd, Name, ReaderState,
+    ReloadResult, ShadowComparison as Compared, VerdictKind as Verdict,
 };
 pub use counter::{Counter, CounterBy, Gauge, Label, SecondsNow, StateGauge, Total};
 pub use counters::{

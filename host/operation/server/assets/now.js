@@ -71,6 +71,9 @@ function copyRow(tr, copy) {
   setText(tr.children[4], copy.error ?? NONE);
 }
 
+// The causes of ends that should not happen.
+const FAILURES = new Set(["watchdog", "fault", "engine_error", "lost"]);
+
 class StreamPanel {
   constructor(name) {
     this.state = h("span");
@@ -84,6 +87,8 @@ class StreamPanel {
     this.sinks = table("Sinks", SINK_HEADS, { hidden: false });
     this.plugins = table("Plugins", PLUGIN_HEADS, { hidden: false });
     this.noPlugins = h("p", { class: "empty" }, "No plugin: every row passes as it is. ", h("code", null, "afterbay plugin new NAME"), " makes one.");
+    this.ends = h("dl", { class: "facts" });
+    this.noEnds = h("p", { class: "empty" }, "No request has ended yet.");
     this.ledger = h("dl", { class: "facts" });
     this.journal = h("dl", { class: "facts" });
     this.meter = h("meter", { min: "0", max: "1", high: "0.8", "aria-label": "Journal, of its bound" });
@@ -96,13 +101,16 @@ class StreamPanel {
       this.sinks.node,
       this.plugins.node,
       this.noPlugins,
+      h("h3", null, "Ends"),
+      this.ends,
+      this.noEnds,
       h("div", { class: "pair" }, h("div", null, h("h3", null, "Ledger"), this.ledger), h("div", null, h("h3", null, "Journal"), this.meter, this.journal)),
     );
   }
 
   update(stream, plugins, points) {
     setBadge(this.state, ...streamState(stream));
-    setText(this.requests, `${plural(stream.requests_live, "request")} live, ${count(stream.requests_finished)} finished, ${plural(stream.senders, "scheduler connection")}`);
+    setText(this.requests, `${plural(stream.requests_live, "request")} live, ${plural(stream.senders, "scheduler connection")}`);
     for (const [key, , of] of FIGURES) {
       const [value, note = "", kind = ""] = of(stream);
       setText(this.figures[key].value, value);
@@ -114,6 +122,9 @@ class StreamPanel {
     this.plugins.node.hidden = plugins.length === 0;
     this.noPlugins.hidden = plugins.length > 0;
     keyed(this.plugins.body, plugins, (plugin) => plugin.plugin, () => row(PLUGIN_HEADS), pluginRow);
+    const ends = Object.entries(stream.requests_ended);
+    facts(this.ends, ends.map(([cause, number]) => [cause.replaceAll("_", " "), count(number), FAILURES.has(cause) ? "bad" : ""]));
+    this.noEnds.hidden = ends.length > 0;
     facts(this.ledger, ledgerFacts(stream.ledger));
     facts(this.journal, journalFacts(stream.journal));
     const { bytes: size, bytes_max: max } = stream.journal;

@@ -17,6 +17,6 @@ pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use record::RecordDetail;
 pub use top_logprobs::TopLogprobs;
 pub use words::{
-    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
-    SourceState, SpanLoss, VerdictKind, Word,
+    AbortBy, BarrierCause, CallResult, EndCause, FaultKind, HoldEnd, ReaderState, ReloadResult,
+    ShadowComparison, SourceState, SpanLoss, VerdictKind, Word,
 };

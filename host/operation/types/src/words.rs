@@ -197,11 +197,62 @@ words! {
         Away = "away",
     }
 
+    /// The cause of a request's end on one stream: the party that was the first to end it for its reader.
+    EndCause {
+        /// The model: an end token, a stop token or a stop text. A reason that is none of these causes counts here, too, as vLLM's
+        /// repetition.
+        Model = "model",
+        /// The limit of tokens.
+        Limit = "limit",
+        /// The engine aborted the request: its client left, or had asked for what the engine refuses. vLLM's API server ends
+        /// a request with a stop text in this way, too.
+        Client = "client",
+        /// A plugin.
+        Plugin = "plugin",
+        /// The plugin `watchdog`, or one whose name begins with `watchdog-`.
+        Watchdog = "watchdog",
+        /// Afterbay, because a plugin with `on_fault = "terminate"` failed.
+        Fault = "fault",
+        /// An operator, by `afterbay abort` or the admin address.
+        Operator = "operator",
+        /// The engine ended the request with an error of its own.
+        EngineError = "engine_error",
+        /// No last row was received, and Afterbay stopped waiting: the engine died or lost the request.
+        Lost = "lost",
+        /// The stream before this one, which has the cause.
+        FirstLeg = "first_leg",
+        /// A plugin or an operator, of which no record is left.
+        Unknown = "unknown",
+    }
+
     /// The party that asked to end a request.
     AbortBy {
         /// `afterbay abort`, or the admin address.
         Operator = "operator",
         /// A plugin that had finished the request.
         Plugin = "plugin",
+    }
+}
+
+/// The name of the plugin whose ends have a cause of their own.
+const WATCHDOG: &str = "watchdog";
+
+impl EndCause {
+    /// The cause of an end by the engine, from its finish reason as the journal has it.
+    pub fn of_finish(reason: &str) -> EndCause {
+        match reason {
+            "length" => EndCause::Limit,
+            "abort" => EndCause::Client,
+            "error" => EndCause::EngineError,
+            _ => EndCause::Model,
+        }
+    }
+
+    /// The cause of an end by the plugin with this name.
+    pub fn of_plugin(name: &str) -> EndCause {
+        match name.strip_prefix(WATCHDOG) {
+            Some(rest) if rest.is_empty() || rest.starts_with('-') => EndCause::Watchdog,
+            _ => EndCause::Plugin,
+        }
     }
 }

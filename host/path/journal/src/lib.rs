@@ -82,7 +82,7 @@ pub use names::{is_copied_stream_name, is_instance, is_stream_name};
 pub use notice::BackgroundNotice;
 pub use options::{Background, JournalOptions, SyncPolicy};
 pub use outcome::{
-    OPERATOR, Outcome, Passage, PluginAction, RowEffect, RowFinish, SWALLOWED, TokenGap, Verdict,
+    OPERATOR, Outcome, Passage, PluginAction, RowEffect, RowFinish, SWALLOWED, TokenGap, Verdict, end_cause,
     row_effects, split_error,
 };
 pub use plugin_component::PluginComponent;

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use afterbay_types::EndCause;
 use bytes::Bytes;
 
 use crate::position::{FrameNo, RequestNo};
@@ -135,6 +136,21 @@ impl PluginAction<'_> {
         self.verdict == Verdict::Drop && self.text == SWALLOWED
     }
 }
+
+/// The cause of a request's end, by the action of a plugin or an operator that ended it, or that dropped a row received after
+/// the end.
+pub fn end_cause(verdict: Verdict, plugin: &str, text: &str) -> EndCause {
+    match plugin {
+        _ if verdict == Verdict::Error && split_error(text).1.starts_with(FAULT) => EndCause::Fault,
+        OPERATOR => EndCause::Operator,
+        // Afterbay writes such a name for a plugin of an earlier run.
+        plugin if plugin.starts_with('(') => EndCause::Unknown,
+        plugin => EndCause::of_plugin(plugin),
+    }
+}
+
+/// Start of the message of an error that Afterbay itself gives a request.
+const FAULT: &str = "afterbay: plugin ";
 
 /// Start of the text of a `replace` that replaces all ids so far.
 pub(crate) const CUMULATIVE: &str = "cumulative";

@@ -82,7 +82,7 @@ impl Pipeline {
                 // An earlier run sent the frame and was killed before it recorded the outcome.
                 stages.recover(persisted, now)
             } else {
-                stages.run(persisted, now)
+                stages.run(persisted, self.receive.pull.peers() == 1, now)
             };
             self.poison.leave();
             self.delivery.push(settled, &mut self.stages.frame_log.records);

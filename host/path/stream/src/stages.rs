@@ -40,9 +40,15 @@ impl Stages {
         }
     }
 
-    /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it.
-    pub(crate) fn run(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
+    /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it. `is_alone`: the stream has one scheduler
+    /// connected.
+    pub(crate) fn run(&mut self, persisted: Persisted, is_alone: bool, now: Timestamp) -> Settled {
         let decoded = self.decoder.decode(persisted);
+        if is_alone && decoded.is_introduction() {
+            // An engine introduces itself once, before its first frame.
+            let closed = self.ledger.lose_all(&mut self.held_rows, &mut self.frame_log.records);
+            self.chain.close_requests(&closed, &self.ledger, now);
+        }
         self.frame_load.observe(&decoded);
         failpoint::at("account");
         failpoint::at_frame(decoded.persisted().frame().0);

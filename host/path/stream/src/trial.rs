@@ -228,7 +228,7 @@ impl Trial {
             // The settled frame goes to no sink.
             let _settled = match stages.markers.is_marker(&persisted) {
                 true => stages.release(persisted, now),
-                false => stages.run(persisted, now),
+                false => stages.run(persisted, false, now),
             };
             self.deliver_answers(now);
         }

@@ -48,7 +48,8 @@ impl FinishReason {
         match self {
             FinishReason::Stop(_) => FinishKind::Stop,
             FinishReason::Length => FinishKind::Length,
-            FinishReason::Abort(_) | FinishReason::Error { .. } => FinishKind::Abort,
+            FinishReason::Abort(_) => FinishKind::Abort,
+            FinishReason::Error { .. } => FinishKind::Error,
         }
     }
 }

@@ -14,8 +14,10 @@ pub enum Finish<'a> {
     },
     /// `{"type": "length"}`, of vLLM 1: the token limit.
     Length,
-    /// `{"type": "abort"}`, of vLLM 2 and 3: an abort by the client, or an error.
+    /// `{"type": "abort"}`, of vLLM 2: the client left, or asked for what the engine refuses.
     Abort,
+    /// An abort with a `status_code` from 500, of vLLM 3: an error of the engine.
+    Error,
     /// A reason that is none of these, as vLLM's 4 (repetition), or that this version does not know.
     Other,
 }
@@ -31,6 +33,8 @@ pub enum FinishKind {
     Length,
     /// [`Finish::Abort`].
     Abort,
+    /// [`Finish::Error`].
+    Error,
     /// [`Finish::Other`].
     Other,
 }
@@ -44,6 +48,7 @@ impl Finish<'_> {
             Finish::Stop { .. } => FinishKind::Stop,
             Finish::Length => FinishKind::Length,
             Finish::Abort => FinishKind::Abort,
+            Finish::Error => FinishKind::Error,
             Finish::Other => FinishKind::Other,
         }
     }
@@ -57,6 +62,7 @@ impl FinishKind {
             FinishKind::Stop => "stop",
             FinishKind::Length => "length",
             FinishKind::Abort => "abort",
+            FinishKind::Error => "error",
             FinishKind::Other => "other",
         }
     }
@@ -75,6 +81,9 @@ pub enum Matched<'a> {
     Tokens,
 }
 
+/// The least HTTP status by which a server blames itself.
+const SERVER_ERROR: i64 = 500;
+
 /// Reads a finish reason.
 #[inline]
 pub(crate) fn finish(reason: RawValue<'_>) -> Finish<'_> {
@@ -85,7 +94,10 @@ fn ended(reason: RawValue<'_>) -> Finish<'_> {
     match reason.get("type").and_then(RawValue::str) {
         Some("stop") => Finish::Stop { matched: matched(reason.get("matched")) },
         Some("length") => Finish::Length,
-        Some("abort") => Finish::Abort,
+        Some("abort") => match reason.get("status_code").and_then(RawValue::int) {
+            Some(SERVER_ERROR..) => Finish::Error,
+            _ => Finish::Abort,
+        },
         _ => Finish::Other,
     }
 }

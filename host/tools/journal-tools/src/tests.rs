@@ -186,7 +186,7 @@ fn the_scheduler_ends_a_request() {
     let (sentences, json) = scene.end("a", None);
     let ended = "The scheduler ended the request with row 0 of frame 2: finish reason length.";
     assert_eq!(sentences, [ended, UNACKNOWLEDGED]);
-    assert_eq!((&json["by"], &json["scheduler_said"]), (&"scheduler".into(), &"length".into()), "{json}");
+    assert_eq!((&json["by"], &json["scheduler_said"]), (&"limit".into(), &"length".into()), "{json}");
     assert_eq!(
         (&json["reader_got"]["finish_reason"], &json["frame"]),
         (&"length".into(), &2.into()),
@@ -316,7 +316,7 @@ fn afterbay_gives_a_request_up() {
         sentences[0].starts_with("Nobody ended the request. The last row was received at "),
         "{sentences:?}"
     );
-    assert_eq!((sentences.len(), &json["by"]), (1, &"given up".into()), "{json}");
+    assert_eq!((sentences.len(), &json["by"]), (1, &"lost".into()), "{json}");
     let no_more =
         "The scheduler sent no more tokens. It gave no finish reason, and Afterbay stopped waiting for one.";
     assert_eq!(scene.sentences("ended")[1], no_more);
@@ -339,7 +339,7 @@ fn the_engine_ends_a_request_without_a_row() {
     );
     assert_eq!(
         (sentences.len(), &json["by"], &json["scheduler_said"]),
-        (1, &"scheduler".into(), &"abort".into())
+        (1, &"client".into(), &"abort".into())
     );
     assert!(json["reader_got"].is_null(), "{json}");
     let (sentences, json) = scene.end("ended", None);

@@ -375,7 +375,7 @@ impl<'a> CheckedRow<'a> {
             Finish::Length => Some(EndReason::Length),
             Finish::Stop { matched: Matched::Text(_) } => Some(EndReason::StopText),
             Finish::Stop { .. } => Some(EndReason::StopToken),
-            Finish::Abort => Some(EndReason::Abort),
+            Finish::Abort | Finish::Error => Some(EndReason::Abort),
             Finish::Other => Some(EndReason::Other),
         };
         CheckedRow {

@@ -162,11 +162,11 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
         ),
         Of::text(
             "ended_by",
-            "The party that ended the request: `scheduler`, `plugin`, `fault`, `operator`, `given up` or `unknown`.",
-            |it| it.ended_by().word().unwrap_or("unknown").into(),
+            "The cause of the end ([all causes](why-did-a-request-end.md#who-ended-it)).",
+            |it| it.ended_by().cause.word().into(),
         ),
-        Of::maybe_text("ended_by_plugin", "The plugin of `plugin` and `fault`.", |it| {
-            it.ended_by().plugin().map(|plugin| plugin.to_owned().into())
+        Of::maybe_text("ended_by_plugin", "The plugin of `plugin`, `watchdog` and `fault`.", |it| {
+            it.ended_by().plugin.map(Into::into)
         }),
         Of::flag(
             "erased",

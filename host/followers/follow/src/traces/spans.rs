@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 use afterbay_journal::reader::RequestInfo;
 use afterbay_journal_view::content::RequestFacts;
 use afterbay_journal_view::ending::EndedBy;
+use afterbay_types::EndCause;
 use afterbay_wire::RequestRecord;
 use opentelemetry::trace::{Event, SpanId, SpanKind, Status};
 use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
@@ -38,6 +39,8 @@ const OPERATION: &str = "text_completion";
 pub(crate) struct EndedLeg<'a> {
     pub(crate) stream: &'a str,
     pub(crate) leg: &'a Leg,
+    /// Whether the stream is after another one.
+    pub(crate) is_second: bool,
     pub(crate) info: &'a RequestInfo,
     /// The facts in its frames, if one can be read.
     pub(crate) facts: Option<RequestFacts>,
@@ -201,7 +204,7 @@ impl Spans<'_> {
 
 fn attributes(ended: &EndedLeg<'_>, left_out: u64) -> Vec<KeyValue> {
     let EndedLeg { stream, leg, info, facts, record, .. } = ended;
-    let by = EndedBy::of(leg.early.as_ref(), info);
+    let by = ended_by(ended);
     let mut out = vec![
         KeyValue::new("gen_ai.operation.name", OPERATION),
         KeyValue::new("gen_ai.response.id", leg.rid.clone()),
@@ -226,8 +229,10 @@ fn attributes(ended: &EndedLeg<'_>, left_out: u64) -> Vec<KeyValue> {
         let reasons = Array::String(vec![StringValue::from(reason)]);
         out.push(KeyValue::new("gen_ai.response.finish_reasons", Value::Array(reasons)));
     }
-    out.extend(by.word().map(|word| KeyValue::new("afterbay.ended_by", word)));
-    out.extend(by.plugin().map(|plugin| KeyValue::new("afterbay.plugin", plugin.to_owned())));
+    if let Some(EndedBy { cause, plugin }) = by {
+        out.push(KeyValue::new("afterbay.ended_by", cause.word()));
+        out.extend(plugin.map(|plugin| KeyValue::new("afterbay.plugin", plugin)));
+    }
     if left_out > 0 {
         out.push(KeyValue::new("afterbay.left_out", int(left_out)));
     }
@@ -264,11 +269,19 @@ fn finish_reason(leg: &Leg, info: &RequestInfo) -> Option<String> {
 }
 
 fn status(ended: &EndedLeg<'_>) -> Status {
-    match EndedBy::of(ended.leg.early.as_ref(), ended.info) {
-        EndedBy::Fault(_) => Status::error("a plugin failed, and Afterbay ended the request"),
-        EndedBy::GivenUp => Status::error("no further row was received, and Afterbay stopped waiting"),
+    match ended_by(ended).map(|by| by.cause) {
+        Some(EndCause::Fault) => Status::error("a plugin failed, and Afterbay ended the request"),
+        Some(EndCause::Watchdog) => Status::error("the request got nothing in time"),
+        Some(EndCause::EngineError) => Status::error("the engine ended the request with an error"),
+        Some(EndCause::Lost) => Status::error("no further row was received, and Afterbay stopped waiting"),
         _ => Status::Unset,
     }
+}
+
+fn ended_by(ended: &EndedLeg<'_>) -> Option<EndedBy> {
+    let early = ended.leg.early.as_ref();
+    let early = early.map(|action| (action.verdict, &*action.plugin, &*action.text));
+    EndedBy::of(early, ended.info, ended.is_second)
 }
 
 fn reason(key: &'static str, text: &str) -> Option<KeyValue> {

@@ -305,7 +305,7 @@ fn a_request_is_a_trace_with_a_span_for_each_stage_and_the_cause_of_every_wait()
         ("gen_ai.usage.input_tokens", "17"),
         ("gen_ai.usage.output_tokens", "3"),
         ("afterbay.stream", "decode"),
-        ("afterbay.ended_by", "scheduler"),
+        ("afterbay.ended_by", "model"),
         ("afterbay.rows", "5"),
     ] {
         assert_eq!(attribute(root, key).as_deref(), Some(value), "{key}");

@@ -251,14 +251,14 @@ fn each_way_to_end_has_a_record_that_names_it() {
         })
         .collect();
     let expected = [
-        ("acme-abort", "scheduler |abort|2/2/0|"),
-        ("acme-finish", "scheduler |stop|4/4/0|"),
-        ("acme-left", "given up ||2/2/0|"),
+        ("acme-abort", "client |abort|2/2/0|"),
+        ("acme-finish", "model |stop|4/4/0|"),
+        ("acme-left", "lost ||2/2/0|"),
         ("other-fault", "fault guard||2/0/0|"),
         ("other-operator", "operator ||2/2/0|"),
         ("other-stop", "plugin guard|abort|6/1/2|guard words 2"),
-        ("x-crash", "given up ||2/2/0|"),
-        ("x-live", "scheduler |length|6/6/0|"),
+        ("x-crash", "lost ||2/2/0|"),
+        ("x-live", "limit |length|6/6/0|"),
     ];
     let expected = expected.map(|(rid, told)| (rid.to_owned(), told.to_owned()));
     assert_eq!(told, BTreeMap::from(expected));

@@ -362,6 +362,7 @@ impl LiveRequest {
         });
         EndedRequest {
             stream: stream.clone(),
+            is_second_leg: false,
             rows_missing: info.rows.saturating_sub(self.rows.into()),
             info,
             end,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use afterbay_journal::reader::{RequestInfo, RequestState};
 use afterbay_journal::{FrameNo, RequestNo, SWALLOWED, SegmentId, TokenGap, Verdict};
+use afterbay_types::EndCause;
 use afterbay_wire::{Drafts, RequestRecord, RoutedExperts, SamplingMask, WeightSpan};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,8 @@ pub struct EndPosition {
 pub struct EndedRequest {
     /// Name of the stream.
     pub stream: Arc<str>,
+    /// Whether the stream is after another one, which has the cause of an end by the engine.
+    pub is_second_leg: bool,
     /// The journal's totals of the request: number, rid, state, tokens, times, finish reason, completion tokens. They count all
     /// rows, also those of removed segments. The state is `Abandoned` if no record says how the request ended.
     pub info: RequestInfo,
@@ -74,18 +77,13 @@ impl EndedRequest {
 
     /// The party that ended the request. A request that is no longer in the journal's next segment was given up.
     pub fn ended_by(&self) -> EndedBy {
-        let early = self.verdicts.iter().find(|verdict| verdict.verdict.finish_reason().is_some());
-        if early.is_none()
-            && self.info.ended_early
-            && let Some(swallowed) = self.verdicts.iter().find(|verdict| &*verdict.reason == SWALLOWED)
-        {
-            return EndedBy::of_name(&swallowed.plugin);
-        }
+        let first = |is_it: fn(&&RowVerdict) -> bool| self.verdicts.iter().find(is_it);
+        let early = first(|verdict| verdict.verdict.finish_reason().is_some());
+        let swallowed = || first(|verdict| &*verdict.reason == SWALLOWED);
+        let early = early.or_else(|| swallowed().filter(|_| self.info.ended_early));
         let early = early.map(|verdict| (verdict.verdict, &*verdict.plugin, &*verdict.reason));
-        match EndedBy::of_verdict(early, &self.info) {
-            EndedBy::Nobody => EndedBy::GivenUp,
-            by => by,
-        }
+        let by = EndedBy::of(early, &self.info, self.is_second_leg);
+        by.unwrap_or(EndedBy { cause: EndCause::Lost, plugin: None })
     }
 }
 

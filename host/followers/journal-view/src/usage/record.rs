@@ -78,7 +78,7 @@ pub struct UsageRecord {
     pub first_time: Option<String>,
     /// Time of the last row.
     pub last_time: Option<String>,
-    /// The party that ended the request: `scheduler`, `plugin`, `fault`, `operator`, `unknown` or `given up`.
+    /// The cause of the end, a word of [`EndCause`](afterbay_types::EndCause).
     pub ended_by: String,
     /// The plugin that ended the request.
     pub plugin: Option<String>,
@@ -126,8 +126,8 @@ impl UsageRecord {
             rows_missing: ended.rows_missing,
             first_time: json_time(info.first_unix_ns),
             last_time: json_time(info.last_unix_ns),
-            ended_by: by.word().unwrap_or("unknown").to_owned(),
-            plugin: by.plugin().map(str::to_owned),
+            ended_by: by.cause.word().to_owned(),
+            plugin: by.plugin,
             finish_reason: (!info.finish.is_empty()).then(|| info.finish.clone()),
         }
     }

@@ -355,7 +355,7 @@ mod tests {
             "prompt_tokens": 10, "cached_tokens": null, "completion_tokens": counted, "tokens_received": received, "gpu_ns": received * 1_000_000,
             "tokens_forwarded": received - 1, "tokens_replaced": 0, "tokens_dropped": 1, "tokens_swallowed": 1, "dropped": [],
             "first_token_ns": counted.map(|counted| counted * 1_000_000), "gaps": 0, "rows": 3, "rows_missing": 0, "first_time": null, "last_time": "2026-11-20T14:05:06.000000000Z",
-            "ended_by": "scheduler", "finish_reason": counted.map(|_| "stop"),
+            "ended_by": "model", "finish_reason": counted.map(|_| "stop"),
         });
         serde_json::from_value(line).unwrap()
     }

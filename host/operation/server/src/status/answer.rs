@@ -9,6 +9,7 @@ use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters};
 use afterbay_journal_view::follower::CopyStatus;
 use afterbay_scheduler::signals::{LoadSnapshot, SourceReport};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 /// The time at which the process started.
@@ -51,7 +52,8 @@ struct StreamView {
     receiving: bool,
     senders: u64,
     requests_live: u64,
-    requests_finished: u64,
+    /// Those that ended since the start, by cause; a cause without an end is left out.
+    requests_ended: BTreeMap<&'static str, u64>,
     rates: Rates,
     frame_seconds: Option<Quantiles>,
     /// Until `first_token_until`.
@@ -188,7 +190,7 @@ impl StreamView {
             receiving: counters.receiving.get() == 1,
             senders: counters.senders.get(),
             requests_live: counters.requests_live.get(),
-            requests_finished: counters.requests_finished.get(),
+            requests_ended: counters.requests_ended.each().filter(|(_, count)| *count > 0).collect(),
             rates: readings.second(&name).map_or_else(Rates::default, |second| Rates::new(&second)),
             frame_seconds: times
                 .as_ref()

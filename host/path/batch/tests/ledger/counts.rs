@@ -3,6 +3,7 @@
 use crate::frames;
 use crate::stream::{Decide, PLUGIN, Stream, last, row, sent_rows};
 use afterbay_batch::RowContent;
+use afterbay_events::EndCause;
 use afterbay_events::event::{RequestGap, RequestImbalance, RowsDropped, RowsUnread};
 use afterbay_journal::{Passage, SWALLOWED, TokenGap, Verdict};
 use afterbay_wire::synth::{SynthFinish, SynthRow};
@@ -96,7 +97,7 @@ fn a_request_with_a_row_that_could_not_be_read_balances_and_its_count_is_not_rec
     let length = b"}(\x8c\x04type\x8c\x06lengthu";
     frame(&mut stream, pickled(ids, b"K\x07", 3, length));
     assert_eq!(
-        (stream.counters().requests_finished.get(), stream.counters().request_imbalances.get()),
+        (stream.counters().requests_ended.get(EndCause::Limit), stream.counters().request_imbalances.get()),
         (1, 0)
     );
     let outcome = stream.outcomes().pop().unwrap();

@@ -5,6 +5,7 @@
 mod aborts;
 mod attributes;
 mod counts;
+mod ends;
 mod frames;
 mod records;
 mod refusals;

@@ -1,6 +1,7 @@
 //! The record of a request, which comes before the request's first row.
 
 use crate::stream::{Stream, last, row};
+use afterbay_events::EndCause;
 use afterbay_journal::FrameNo;
 use afterbay_journal::reader::{JournalReader, RequestState};
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
@@ -106,7 +107,7 @@ fn a_request_that_its_engine_ends_in_the_queue_is_closed_as_aborted() {
         assert!(matches!(settled.into_parts().1.content, afterbay_batch::Content::Nothing));
         assert_eq!(ledger.close_departed(held, records), if rid == "a" { vec![1] } else { vec![] });
     }
-    assert_eq!((stream.ledger().live(), stream.counters().requests_finished.get()), (1, 1));
+    assert_eq!((stream.ledger().live(), stream.counters().requests_ended.get(EndCause::Client)), (1, 1));
     stream.restart(true);
     assert_eq!(stream.ledger().live(), 1);
     let journal = JournalReader::open(stream.dir.path()).unwrap();

@@ -85,7 +85,7 @@ fn a_frame_that_names_its_requests_and_that_a_guard_cannot_judge_ends_these_requ
     let ends =
         |batch: &Batch| batch.rids().map(str::to_owned).zip(batch.finishes()).collect::<Vec<_>>().len();
     assert_eq!((ends(&batch), requests.len(), redirected.len()), (2, 2, 0));
-    assert!((0..2).all(|row| matches!(batch.finish(row), Finish::Abort) && batch.tokens(row) == 0));
+    assert!((0..2).all(|row| matches!(batch.finish(row), Finish::Error) && batch.tokens(row) == 0));
     assert!(barrier(&stream, Barrier::Refused) == 1 && stream.counters().frames_rewritten.get() == 1);
     let outcome = stream.outcomes().pop().unwrap();
     assert_eq!((outcome.passage, &outcome.tokens[..]), (Passage::Changed, &[0, 0][..]));

@@ -1,6 +1,7 @@
 //! Random schedules of batches, decisions, releases and restarts: a reader's rows and the counts are those of a simple model.
 
 use crate::stream::{Decide, SentRow, Stream, last, row};
+use afterbay_events::EndCause;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -70,7 +71,8 @@ struct Counts {
     dropped: (u64, u64),
     swallowed: (u64, u64),
     opened: u64,
-    finished: u64,
+    /// By the scheduler, and by a plugin.
+    ended: [u64; 2],
     imbalances: u64,
     gaps: u64,
 }
@@ -98,7 +100,7 @@ fn counts(stream: &Stream) -> Counts {
         dropped: (counters.rows_dropped.get(), counters.tokens_dropped.get()),
         swallowed: (counters.rows_swallowed.get(), counters.tokens_swallowed.get()),
         opened: counters.requests_opened.get(),
-        finished: counters.requests_finished.get(),
+        ended: [EndCause::Limit, EndCause::Plugin].map(|cause| counters.requests_ended.get(cause)),
         imbalances: counters.request_imbalances.get(),
         gaps: counters.request_gaps.get(),
     }
@@ -146,9 +148,7 @@ impl Model {
             if let Some((ids, is_last)) = sent {
                 expected.push(SentRow { rid, ids, count: Some(request.reader), is_last, request: 0 });
             }
-            if *ends && !request.is_ending {
-                self.counts.finished += 1;
-            }
+            self.counts.ended[0] += u64::from(*ends && !request.is_ending && !request.is_finished);
         }
         if batch.is_empty() {
             return;
@@ -202,7 +202,7 @@ impl Model {
             request.has_row = true;
             self.counts.forwarded.0 += rows;
             self.counts.forwarded.1 += ids.len() as u64;
-            self.counts.finished += u64::from(request.is_ending);
+            self.counts.ended[0] += u64::from(request.is_ending);
             let is_last = request.is_ending;
             expected.push(SentRow { rid, ids, count: Some(request.reader), is_last, request: 0 });
         }
@@ -273,6 +273,7 @@ impl Request {
         let finishes =
             matches!(verdict, Verdict::Finish | Verdict::ReplaceAndFinish | Verdict::DropAndFinish);
         self.is_finished = finishes;
+        counts.ended[1] += u64::from(finishes);
         let is_last = ends || finishes;
         let sent = match verdict {
             Verdict::Pass | Verdict::Finish | Verdict::Hold => {

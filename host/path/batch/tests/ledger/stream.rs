@@ -2,7 +2,7 @@
 
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
-use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, LedgerLinks, RestartGap};
+use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, LedgerLinks, RecordLinks, RestartGap};
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{
     ChainOutput, Content, Decoded, FrameDecoder, HeldRow, JoinEnds, Persisted, Received, ReleasedRow,
@@ -168,6 +168,14 @@ impl Stream {
             false => drop(log),
         }
         self.open(ledger.into_links());
+    }
+
+    /// Starts the process again with the stream behind another one.
+    pub fn put_behind_another(&mut self) {
+        let Some(Parts { ledger, log, .. }) = self.parts.take() else { return };
+        drop(log);
+        let records = RecordLinks { find: Some(Arc::new(|_: &str| None)), ..RecordLinks::default() };
+        self.open(LedgerLinks { records, ..ledger.into_links() });
     }
 
     pub fn now(&self) -> Timestamp {

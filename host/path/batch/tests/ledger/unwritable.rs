@@ -3,7 +3,7 @@
 use crate::frames;
 use crate::stream::{Decide, PLUGIN, SentRow, Stream, last, record, row, sent_rows};
 use afterbay_batch::{ChainOutput, Content, ReleasedRow};
-use afterbay_events::HoldEnd;
+use afterbay_events::{EndCause, HoldEnd};
 use afterbay_journal::{Passage, Verdict};
 use afterbay_wire::BatchKind;
 use bytes::Bytes;
@@ -54,7 +54,7 @@ fn end(stream: &mut Stream) {
     let sent = settle(stream, frames::pickled(&["a"], 4, &length), &[]);
     assert_eq!((short(&sent), sent[0].count), (vec![("a", &[1][..], true)], Some(4)));
     let counters = stream.counters();
-    assert_eq!((counters.requests_finished.get(), counters.request_imbalances.get()), (1, 0));
+    assert_eq!((counters.requests_ended.get(EndCause::Limit), counters.request_imbalances.get()), (1, 0));
 }
 
 #[test]

@@ -258,7 +258,7 @@ pub fn finish_kind(finish: wire::FinishKind) -> FinishKind {
         wire::FinishKind::Running => FinishKind::Running,
         wire::FinishKind::Stop => FinishKind::Stop,
         wire::FinishKind::Length => FinishKind::Length,
-        wire::FinishKind::Abort => FinishKind::Abort,
+        wire::FinishKind::Abort | wire::FinishKind::Error => FinishKind::Abort,
         wire::FinishKind::Other => FinishKind::Other,
     }
 }

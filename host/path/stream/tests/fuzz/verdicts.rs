@@ -89,7 +89,8 @@ pub fn verdicts(says: &Component, input: &[u8]) {
     let counters = metrics.stream(STREAM);
     assert_eq!(counters.request_imbalances.get(), 0, "a request's tokens do not add up");
     assert_eq!(counters.requests_live.get(), 0, "a request is live after its last row");
-    assert_eq!(counters.requests_opened.get(), counters.requests_finished.get());
+    let ended: u64 = counters.requests_ended.each().map(|(_, count)| count).sum();
+    assert_eq!(counters.requests_opened.get(), ended);
     assert_eq!(trial.plugins().iter().map(|it| it.counters.held_tokens.get()).sum::<u64>(), 0);
 }
 
@@ -213,7 +214,7 @@ fn assert_judged(carried: Carried) {
     for row in shown {
         let sent_row =
             sent.rids().position(|rid| *rid == *row.rid).expect("the reader sees each request end") as u32;
-        assert!(matches!(sent.finish(sent_row), Finish::Abort), "{answer:?}: {:?}", sent.finish(sent_row));
+        assert!(matches!(sent.finish(sent_row), Finish::Error), "{answer:?}: {:?}", sent.finish(sent_row));
         assert_eq!(sent.tokens(sent_row), 0, "{answer:?}: tokens of {} pass unjudged", row.rid);
     }
 }

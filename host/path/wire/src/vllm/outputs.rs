@@ -524,7 +524,8 @@ impl Outputs {
                 },
             },
             Some(PackValue::Int(1)) => Finish::Length,
-            Some(PackValue::Int(2 | 3)) => Finish::Abort,
+            Some(PackValue::Int(2)) => Finish::Abort,
+            Some(PackValue::Int(3)) => Finish::Error,
             _ => Finish::Other,
         }
     }

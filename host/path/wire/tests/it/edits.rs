@@ -134,14 +134,20 @@ fn a_row_that_ends_by_length_has_the_count_of_its_request() {
 #[test]
 fn an_aborted_row_has_sglangs_finish_reason() {
     for (name, batch) in firsts() {
-        for (reason, status, words) in [
-            (FinishReason::Abort("over the quota".into()), None, "over the quota"),
-            (FinishReason::Error { status: 429, message: String::new() }, Some(429), "Aborted"),
+        for (reason, status, words, finish) in [
+            (FinishReason::Abort("over the quota".into()), None, "over the quota", Finish::Abort),
+            (
+                FinishReason::Error { status: 429, message: String::new() },
+                Some(429),
+                "Aborted",
+                Finish::Abort,
+            ),
+            (FinishReason::Error { status: 500, message: "no".into() }, Some(500), "no", Finish::Error),
         ] {
             let expected =
                 json!({"type": "abort", "message": words, "status_code": status, "err_type": null});
             let new = edited(&batch, &[Edit { finish: Some(reason), ..Edit::new(1) }]);
-            assert_eq!(new.finish(1), Finish::Abort, "{name}");
+            assert_eq!(new.finish(1), finish, "{name}");
             assert_eq!(open(&new)["finished_reasons"][1], expected, "{name}");
             assert_eq!(differing(&batch, &new), ["finished_reasons"], "{name}");
         }

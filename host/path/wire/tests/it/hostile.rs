@@ -335,7 +335,7 @@ fn rows_that_cannot_be_written_are_ended_in_a_frame_of_their_own() {
         let ended = batch.ended(&rows, &reason).unwrap();
         assert!(ended.is_like(&batch), "{name}");
         for row in rows {
-            assert_eq!((ended.rid(row), ended.finish(row)), (batch.rid(row), Finish::Abort), "{name}");
+            assert_eq!((ended.rid(row), ended.finish(row)), (batch.rid(row), Finish::Error), "{name}");
             assert_eq!((ended.tokens(row), ended.text(row).unwrap_or_default()), (0, ""), "{name}");
             assert_eq!(ended.front_end(row), batch.front_end(row), "{name}");
         }

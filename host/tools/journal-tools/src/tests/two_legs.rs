@@ -82,5 +82,5 @@ fn the_scheduler_ends_a_request_whose_text_has_not_been_received() {
     let (sentences, json) = ended(&mut scene);
     assert!(sentences[0].starts_with("The scheduler ended the request with row 0"), "{sentences:?}");
     assert!(sentences[1].starts_with("The last row of stream text has not been received."), "{sentences:?}");
-    assert_eq!(json["by"], "scheduler", "{json}");
+    assert_eq!(json["by"], "limit", "{json}");
 }

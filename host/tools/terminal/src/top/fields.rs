@@ -11,6 +11,9 @@ const CHARS_MAX: usize = 2000;
 /// Most items of a list that are shown.
 const ITEMS_MAX: usize = 8;
 
+/// The causes of ends that should not happen.
+const FAILURES: [&str; 4] = ["watchdog", "fault", "engine_error", "lost"];
+
 /// The meaning of a text, from which its colour follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -157,6 +160,7 @@ fn tone(path: &str, value: &Value) -> Tone {
         ("spilled_frames", Value::Number(count)) if count.as_f64() > Some(0.0) => Tone::Warn,
         ("full_in_seconds", Value::Number(left)) if left.as_f64() < Some(3600.0) => Tone::Warn,
         ("faults", _) => Tone::Warn,
+        ("requests_ended", causes) if FAILURES.iter().any(|cause| !causes[cause].is_null()) => Tone::Bad,
         _ => Tone::Plain,
     }
 }

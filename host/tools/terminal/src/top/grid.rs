@@ -30,7 +30,7 @@ pub(crate) const STREAMS: &[Column] = &[
     ("FRAME P99", "frame_seconds/p99", 3),
     ("SINKS", "sinks", 1),
     ("FULL IN", "journal/full_in_seconds", 7),
-    ("FINISHED", "requests_finished", 8),
+    ("ENDED", "requests_ended", 8),
 ];
 pub(crate) const SINKS: &[Column] = &[
     ("STREAM", "stream", 3),

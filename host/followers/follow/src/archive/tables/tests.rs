@@ -195,7 +195,7 @@ fn every_request_is_one_row_with_its_values() {
                 assert_eq!(ints("number").value(row), info.number.0 as i64);
                 assert_eq!(texts("model").value(row), "m-7b");
                 assert_eq!(texts("sink").value(row), "reader");
-                assert_eq!(texts("ended_by").value(row), "scheduler");
+                assert_eq!(texts("ended_by").value(row), "limit");
                 assert_eq!(ints("tokens_forwarded").value(row), info.forwarded as i64);
                 assert_eq!(ints("first_unix_ns").value(row), info.first_unix_ns as i64);
                 let facts = request.facts.as_ref().unwrap();

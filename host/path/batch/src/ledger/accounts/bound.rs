@@ -1,4 +1,5 @@
-//! The bound of live requests, and which requests are given up when it is reached: those without a row for the longest time.
+//! The requests that are given up, because no row of theirs is expected: those of an engine that has died, and at the bound of live
+//! requests those without a row for the longest time.
 //!
 //! A scheduler runs some thousands of requests at once. The bound is reached only if a scheduler died or lost requests, or under
 //! an attack. A request that begins and ends in one frame does not count.
@@ -6,8 +7,8 @@
 use super::{Ledger, Request};
 use crate::hold::HeldRows;
 use crate::records::Records;
-use afterbay_events::HoldEnd;
-use afterbay_events::event::{LiveRequestsFull, RequestAbandoned};
+use afterbay_events::event::{EngineRestarted, LiveRequestsFull, RequestAbandoned};
+use afterbay_events::{EndCause, HoldEnd};
 use afterbay_journal::JournalRequest;
 use afterbay_journal::bounds::LIVE_REQUESTS_MAX;
 use afterbay_wire::{Batch, FinishKind};
@@ -96,6 +97,18 @@ impl Ledger {
         })
     }
 
+    /// Closes the requests of the engine before the one that begins: nobody is left who could send their rows. Returns their
+    /// numbers.
+    pub fn lose_all(&mut self, held_rows: &mut HeldRows, records: &mut Records) -> Vec<u64> {
+        let all = self.requests.iter().map(|(handle, _, request)| (request.last_row_at, handle)).collect();
+        let closed = self.give_up(all, held_rows, records, |_, _| {});
+        if !closed.is_empty() {
+            let (stream, requests) = (self.telemetry.stream.clone(), closed.len() as u64);
+            self.telemetry.publish(EngineRestarted { stream, requests });
+        }
+        closed
+    }
+
     fn idle_for(&self, idle: Duration, now: Instant) -> Vec<(Instant, JournalRequest)> {
         let is_idle = |request: &Request| now.saturating_duration_since(request.last_row_at) >= idle;
         let requests = self.requests.iter().filter(|(_, _, request)| is_idle(request));
@@ -118,7 +131,7 @@ impl Ledger {
                 continue;
             }
             let rid = rid.to_owned();
-            closed.extend(self.close(handle, records));
+            closed.extend(self.close(handle, EndCause::Lost, records));
             report(self, rid);
         }
         closed
@@ -128,14 +141,20 @@ impl Ledger {
     pub(super) fn close_single_frame(&mut self, records: &mut Records) {
         let mut requests = std::mem::take(&mut self.single_frame);
         for handle in requests.drain(..) {
-            self.close(handle, records);
+            self.close(handle, EndCause::Lost, records);
         }
         self.single_frame = requests;
     }
 
-    /// Closes a request that the scheduler has not ended. Returns its number.
-    pub(super) fn close(&mut self, handle: JournalRequest, records: &mut Records) -> Option<u64> {
+    /// Closes a request of which no last row came. Returns its number.
+    pub(super) fn close(
+        &mut self,
+        handle: JournalRequest,
+        cause: EndCause,
+        records: &mut Records,
+    ) -> Option<u64> {
         let (_, request) = self.remove(handle, records)?;
+        self.count_end(&request, cause);
         self.restart.forget(request.number());
         Some(request.number())
     }

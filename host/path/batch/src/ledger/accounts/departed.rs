@@ -31,10 +31,7 @@ impl Ledger {
                 held_rows.end_all_of(number, HoldEnd::Stop);
                 continue;
             }
-            if let Some(number) = self.close(handle, records) {
-                self.telemetry.counters.requests_finished.add(1);
-                closed.push(number);
-            }
+            closed.extend(self.close(handle, self.sender_cause(DEPARTED), records));
         }
         closed
     }

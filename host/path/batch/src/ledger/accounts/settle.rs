@@ -7,11 +7,12 @@ use crate::records::Records;
 use crate::{
     BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, ReleasedRow, Row, Settled, not_judged,
 };
-use afterbay_events::Name;
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
+use afterbay_events::{EndCause, Name};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{
     FrameNo, JournalRequest, OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, Verdict,
+    end_cause,
 };
 use afterbay_wire::{Batch, Edit, FinishKind, TokenEdit};
 use std::collections::HashMap;
@@ -160,8 +161,11 @@ impl Ledger {
             let Some(row) = rows.get(action.row as usize) else { continue };
             match action.verdict {
                 _ if action.ends_request() => {
-                    if let Some(request) = self.requests.get_mut(row.request) {
-                        request.finished_by = Some((&*action.plugin).into());
+                    if let Some(request) = self.requests.get_mut(row.request)
+                        && request.finished_by.replace((&*action.plugin).into()).is_none()
+                    {
+                        let cause = end_cause(action.verdict, &action.plugin, &action.text);
+                        self.telemetry.counters.requests_ended.add(cause, 1);
                     }
                     self.set_abort(row.request, OperatorAbort::No);
                     // The operator's abort has its own event.
@@ -234,9 +238,30 @@ impl Ledger {
             if request.is_finishing {
                 continue;
             }
+            let finish = match row.finish {
+                FinishKind::Running if request.is_departed => DEPARTED,
+                finish => finish.word(),
+            };
+            let cause = self.sender_cause(finish);
             let Some((rid, request)) = self.remove(row.request, records) else { continue };
-            self.telemetry.counters.requests_finished.add(1);
+            self.count_end(&request, cause);
             self.check_balance(&rid, &request);
+        }
+    }
+
+    /// The cause of an end with this finish reason of the sender.
+    pub(super) fn sender_cause(&self, finish: &str) -> EndCause {
+        match self.links.records.find {
+            // The stream before has counted the end.
+            Some(_) => EndCause::FirstLeg,
+            None => EndCause::of_finish(finish),
+        }
+    }
+
+    /// Counts the end of a request. The end of a request that a plugin or an operator finished was counted then.
+    pub(super) fn count_end(&self, request: &Request, cause: EndCause) {
+        if !request.is_finished_early() {
+            self.telemetry.counters.requests_ended.add(cause, 1);
         }
     }
 

@@ -112,7 +112,7 @@ fn other_reasons_stay_in_the_row() {
         (FinishReason::Length, 1, Value::Null, Finish::Length),
         (FinishReason::Abort("no".into()), 2, json!("no"), Finish::Abort),
         (FinishReason::Abort(String::new()), 2, Value::Null, Finish::Abort),
-        (FinishReason::Error { status: 503, message: "bad".into() }, 3, json!("bad"), Finish::Abort),
+        (FinishReason::Error { status: 503, message: "bad".into() }, 3, json!("bad"), Finish::Error),
     ] {
         let after = edited(&before, finish(0, reason));
         let row = &arrays(&after)[0];

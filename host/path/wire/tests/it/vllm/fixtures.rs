@@ -111,7 +111,8 @@ fn accessors_agree_with_the_json() {
                 None => Finish::Running,
                 Some("STOP") => Finish::Stop { matched: matched.unwrap_or(Matched::None) },
                 Some("LENGTH") => Finish::Length,
-                Some("ABORT" | "ERROR") => Finish::Abort,
+                Some("ABORT") => Finish::Abort,
+                Some("ERROR") => Finish::Error,
                 Some(_) => Finish::Other,
             };
             assert_eq!(batch.finish(row), finish, "{name}");
