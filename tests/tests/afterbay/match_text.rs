@@ -58,5 +58,8 @@ fn match_text_masks_private_data_in_any_rows_and_text_ids_and_counts_agree() {
         assert_eq!(verify(&sandbox).0, 0);
         let shown = journal(&sandbox, &["show", "r-3"]).success();
         assert!(shown.contains("private: "), "{shown}");
+        let shown = journal(&sandbox, &["show", "r-3", "--text", "--tokenizer", &model()]).success();
+        assert!(shown.contains(&format!("\n\n{MASKED}\n\nSomething else was received in ")), "{shown}");
+        assert!(shown.contains("anna.lee@example.com") && shown.contains("[#]"), "{shown}");
     }
 }

@@ -1,5 +1,6 @@
 //! Content of a request's rows, read from the stored frames.
 
+use crate::sent::Changed;
 use afterbay_journal::reader::{JournalRow, RequestHistory, StreamCoverage, StreamReader};
 use afterbay_journal::{FrameNo, Position};
 use afterbay_wire::{Batch, DecodedFrame, Drafts, Layouts, RequestRecord, TopLogprobs};
@@ -230,6 +231,13 @@ impl<'a> ContentReader<'a> {
         batch.row_ids(row.row, &mut ids);
         let text = batch.text(row.row).map(str::to_owned);
         Ok(Content { ids, text, facts: TokenFacts::read(&batch, row.row) })
+    }
+
+    /// The rows that left in the place of those of a row's frame.
+    pub(crate) fn changed(&self, row: &JournalRow) -> Changed {
+        let stored = row.changed.as_ref().and_then(|position| self.stream.changed(position).ok());
+        let decoded = stored.map(|bytes| afterbay_wire::decode(bytes.into(), self.layouts));
+        Changed::new(&row.passage, decoded)
     }
 
     /// The record of a request. `None`: no record of the request came before its first row.

@@ -15,6 +15,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+pub use crate::sent::UNKNOWN_ID;
 pub use steps::each_step;
 pub use types::{
     Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, EngineStep, FrameUse, RowColumns,
@@ -43,8 +44,6 @@ pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 /// Most bytes of rows, ids and verdicts that are kept of all live requests of a stream: at 8 bytes a token, 64 million tokens.
 /// Further rows are left out, and counted in `rows_missing`.
 pub const STREAM_BYTES_MAX: usize = 512 << 20;
-/// The id of a token that the journal counts and does not have.
-pub const UNKNOWN_ID: i64 = -1;
 /// Most frames without an outcome whose places are kept.
 const PLACES_MAX: usize = 65_536;
 /// Most requests that have ended and wait for the name of their sink.

@@ -191,7 +191,7 @@ impl<'a> LegEnd<'a> {
     }
 
     /// The plugin that holds rows, and the rows that are not shown.
-    pub(crate) fn remarks(&self, of_stream: &str) -> Vec<String> {
+    pub fn remarks(&self, of_stream: &str) -> Vec<String> {
         let held = if self.by.is_none() { self.held() } else { None };
         let absent = self.absent.map(|(rows, why)| {
             format!("{rows} of {} rows{of_stream} are not shown: {}.", self.info().rows, why.reason())

@@ -3,6 +3,7 @@
 use crate::asked;
 use crate::content::{Absent, Content, ContentBounds, ContentReader};
 use crate::ending::LegEnd;
+use crate::output::{LegOutput, open_bytes};
 use crate::time::json_time;
 use crate::wording::{passage, verdict};
 use afterbay_journal::reader::{JournalRow, RequestHistory, RowDelivery};
@@ -113,6 +114,11 @@ impl<'a> LegView<'a> {
         })
     }
 
+    /// The output for the reader, beside what was received where the two differ. `reader` is the one that read the rows.
+    pub fn output(&self, reader: &ContentReader<'_>) -> LegOutput {
+        LegOutput::read(reader, self.life, &self.contents, self.tokens.as_ref())
+    }
+
     /// Whether rows have no content because of the bounds, or the request has more rows than `rows_max`.
     pub fn is_truncated(&self, rows_max: usize) -> bool {
         self.life.rows.len() > rows_max || self.contents.iter().any(|it| matches!(it, Err(Absent::NotShown)))
@@ -200,15 +206,6 @@ impl<'a> TextOfTokens<'a> {
     }
 }
 
-/// The bytes at the end that begin a character which is not complete.
-fn open_bytes(bytes: &[u8]) -> usize {
-    let is_open = |count: &usize| {
-        let end = bytes.len().checked_sub(*count).and_then(|from| bytes.get(from..)).unwrap_or_default();
-        std::str::from_utf8(end).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
-    };
-    (1..=3).find(is_open).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,21 +241,5 @@ mod tests {
             ["received 1970-01-01T00:00:00.000001000Z", "sent null", "taken null"],
             "a start settled the frame"
         );
-    }
-
-    #[test]
-    fn a_character_that_is_not_complete_stays_open() {
-        for (bytes, open) in [
-            (&b""[..], 0),
-            (b"abc", 0),
-            ("é".as_bytes(), 0),
-            (&"é".as_bytes()[..1], 1),
-            (&"a€".as_bytes()[..3], 2),
-            (&"😀".as_bytes()[..3], 3),
-            (b"a\xff", 0),
-            (b"\x80\x80", 0),
-        ] {
-            assert_eq!(open_bytes(bytes), open, "{bytes:?}");
-        }
     }
 }

@@ -9,6 +9,8 @@ mod tests;
 mod time;
 pub mod wording;
 
+mod sent;
+
 pub mod asked;
 pub mod content;
 pub mod ended;
@@ -20,6 +22,7 @@ pub mod neighbours;
 
 pub mod json;
 pub mod leg_view;
+pub mod output;
 
 pub mod follower;
 pub mod index;

@@ -24,6 +24,7 @@ pub(crate) fn row(unix_ns: u64) -> JournalRow {
     JournalRow {
         frame: FrameNo(1),
         position: None,
+        changed: None,
         received_unix_ns: unix_ns,
         row: 0,
         tokens: 1,

@@ -1,5 +1,7 @@
 //! `afterbay journal show RID`: prints a request, row by row.
 
+pub(crate) mod text;
+
 use crate::LoadConfig;
 use crate::not_found::not_found;
 use crate::place::Place;
@@ -58,6 +60,10 @@ pub(crate) struct Args {
     /// Print all ids of the prompt, not its text
     #[arg(long)]
     ids: bool,
+    /// Print the text that the reader got, whole, and what was received where it differs, in place of the rows. With --json:
+    /// `sent`, `received` and `differences`, an object for each stream. Without a tokenizer: ids
+    #[arg(long, conflicts_with = "ids")]
+    text: bool,
     /// Print one JSON object for each request: the fields of `ls --json`, what the scheduler was asked for and the prompt in
     /// `record`, each row in `rows_seen`, first stream first, and the end in `ended`
     #[arg(long)]
@@ -84,10 +90,10 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let mut tokenizers =
         Tokenizers { flag: args.tokenizer, config: selected.config.as_ref(), loaded: Vec::new() };
     for request in &requests {
-        let mut shown = Vec::new();
+        let (mut shown, mut outputs) = (Vec::new(), Vec::new());
         for Leg { stream, of, .. } in &request.0 {
             let Some(reader) = readers.iter().find(|reader| reader.name() == stream) else { continue };
-            let has_ids = of.request.ended_early || of.record.is_some() && !args.ids;
+            let has_ids = args.text || of.request.ended_early || of.record.is_some() && !args.ids;
             let tokens = match if has_ids { tokenizers.of(stream) } else { Ok(None) } {
                 // The ids are shown in place of their text.
                 Err(error) if tokenizers.flag.is_none() => {
@@ -97,11 +103,16 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
                 tokens => tokens?,
             };
             let sender = if followers.contains(stream) { DETOKENIZER } else { SCHEDULER };
-            shown.push(LegView::read(reader, (stream, of), sender, tokens, ContentBounds::NONE));
+            let view = LegView::read(reader, (stream, of), sender, tokens, ContentBounds::NONE);
+            let output = args.text.then(|| view.output(reader));
+            shown.push(view);
+            outputs.extend(output);
         }
-        match args.json {
-            true => screen::say_json(&json(request, &shown)),
-            false => print(request, &shown, args.ids)?,
+        match (args.text, args.json) {
+            (true, true) => shown.iter().zip(&outputs).for_each(|leg| screen::say_json(&text::json(leg))),
+            (true, false) => text::print(request, &shown.iter().zip(&outputs).collect::<Vec<_>>())?,
+            (false, true) => screen::say_json(&json(request, &shown)),
+            (false, false) => print(request, &shown, args.ids)?,
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -241,8 +252,9 @@ pub(crate) fn erased_line(erased: &Erasure) -> String {
     format!("erased {} by {}", local_time(erased.unix_ns), erased.by)
 }
 
-fn print_leg(leg: &LegView<'_>, begun: u64, all_ids: bool) -> std::io::Result<()> {
-    let LegView { stream, life, contents, end, .. } = leg;
+/// Prints the totals of a leg in a line, and its erasure.
+fn print_head(leg: &LegView<'_>) {
+    let LegView { stream, life, end, .. } = leg;
     let request = &life.request;
     let line = format!(
         "{}  request {} of stream {stream}, {}{}",
@@ -255,6 +267,12 @@ fn print_leg(leg: &LegView<'_>, begun: u64, all_ids: bool) -> std::io::Result<()
     if let Some(erased) = &request.erased {
         screen::say(screen::marked(erased_line(erased)));
     }
+}
+
+fn print_leg(leg: &LegView<'_>, begun: u64, all_ids: bool) -> std::io::Result<()> {
+    let LegView { life, contents, .. } = leg;
+    let request = &life.request;
+    print_head(leg);
     if !request.attributes.is_empty() {
         let attributes = request.attributes.iter().map(|(name, value)| format!("{name}={value}"));
         let line = format!("attributes: {}", attributes.collect::<Vec<_>>().join(", "));
@@ -463,6 +481,7 @@ mod tests {
         let row = |deliveries| JournalRow {
             frame: FrameNo(1),
             position: None,
+            changed: None,
             received_unix_ns: 1_000_000,
             row: 0,
             tokens: 1,

@@ -2,7 +2,7 @@
 
 use crate::escape::{escaped, escaped_json, printed};
 use std::fmt::Display;
-use std::io::{BufWriter, StdoutLock, Write};
+use std::io::{BufWriter, IsTerminal, StdoutLock, Write};
 
 /// Prints one line on standard output.
 pub fn say(line: impl AsRef<str>) {
@@ -50,6 +50,17 @@ impl Output {
     /// Standard output takes no more.
     pub fn lines(&mut self, text: &str) -> std::io::Result<()> {
         text.split('\n').try_for_each(|line| self.line(line))
+    }
+
+    /// Writes a text that is to be read as it is: on a terminal each line is escaped, on a pipe nothing is.
+    ///
+    /// # Errors
+    /// Standard output takes no more.
+    pub fn text(&mut self, text: &str) -> std::io::Result<()> {
+        match std::io::stdout().is_terminal() {
+            true => self.lines(text),
+            false => writeln!(self.0, "{text}"),
+        }
     }
 
     /// Writes a value of JSON.

@@ -1,16 +1,12 @@
 //! The rows of one frame as they were received and as they were sent on.
 
-use std::collections::HashMap;
-
 use afterbay_journal::reader::StreamReader;
-use afterbay_journal::{
-    Outcome, Passage, PluginAction, Position, ReadError, StoredReplacement, is_release_marker, stored_rid,
-};
+use afterbay_journal::{Outcome, Passage, PluginAction, Position, ReadError, is_release_marker};
 use afterbay_wire::{Batch, DecodedFrame, Decoder, Finish, RoutedExperts, SamplingMask, WeightSpan};
 use bytes::Bytes;
 
-use super::UNKNOWN_ID;
 use super::types::EngineFacts;
+use crate::sent::{Changed, SentIds, UNKNOWN_ID};
 
 /// The contents of a frame with an outcome.
 pub(super) struct FrameContents {
@@ -24,28 +20,6 @@ enum Received {
     ReleaseMarker,
     /// The frame is not stored, or cannot be read or decoded.
     Unknown,
-}
-
-/// The rows in place of those with actions.
-enum Changed {
-    /// Every row was sent as it was received.
-    AsReceived,
-    /// No row was sent.
-    Nothing,
-    /// The rows that were sent, by the stored form of their rids.
-    Rows(Box<Batch>, HashMap<Box<str>, u32>),
-    /// Some rows differ, but the journal does not have them.
-    Unknown,
-}
-
-/// The ids of a row that were sent on.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum SentIds {
-    AsReceived,
-    /// These ids.
-    Row(Vec<i64>),
-    /// These ids, in place of all ids of the request so far.
-    Cumulative(Vec<i64>),
 }
 
 /// The content of a row.
@@ -97,20 +71,8 @@ impl FrameContents {
             },
             None => Received::Unknown,
         };
-        let changed = match (&outcome.passage, &outcome.changed) {
-            (Passage::Dropped, _) => Changed::Nothing,
-            (_, Some(bytes)) => match decoder.decode(bytes.clone()) {
-                DecodedFrame::Batch(batch) => {
-                    let rids = batch.rid_bytes().map(|rid| Box::from(&*stored_rid(rid)));
-                    let by_rid = rids.zip(0..).collect();
-                    Changed::Rows(Box::new(batch), by_rid)
-                }
-                DecodedFrame::Barrier(_) => Changed::Unknown,
-            },
-            (Passage::Changed, None) => Changed::Unknown,
-            (_, None) => Changed::AsReceived,
-        };
-        Ok(FrameContents { received, changed })
+        let changed = outcome.changed.clone().map(|bytes| decoder.decode(bytes));
+        Ok(FrameContents { received, changed: Changed::new(&outcome.passage, changed) })
     }
 
     /// The content of a row that received so many tokens.
@@ -146,27 +108,7 @@ impl FrameContents {
         if actions.is_empty() && matches!(self.received, Received::Batch(_)) {
             return SentIds::AsReceived;
         }
-        match &self.changed {
-            Changed::AsReceived => SentIds::AsReceived,
-            Changed::Nothing => SentIds::Row(Vec::new()),
-            Changed::Unknown => {
-                let forwarded = actions.last().map_or(0, |last| last.forwarded);
-                SentIds::Row(vec![UNKNOWN_ID; forwarded as usize])
-            }
-            Changed::Rows(batch, by_rid) => {
-                let mut ids = Vec::new();
-                if let Some(row) = by_rid.get(rid) {
-                    batch.row_ids(*row, &mut ids);
-                }
-                let replaced = actions.iter().rev().find_map(PluginAction::replaced);
-                match replaced {
-                    Some(StoredReplacement::Cumulative) if by_rid.contains_key(rid) => {
-                        SentIds::Cumulative(ids)
-                    }
-                    _ => SentIds::Row(ids),
-                }
-            }
-        }
+        self.changed.ids(rid, actions)
     }
 
     /// Adds the facts that a row has about its request.

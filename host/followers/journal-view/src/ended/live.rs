@@ -6,13 +6,14 @@ use std::sync::Arc;
 use afterbay_journal::reader::{RequestInfo, RequestState};
 use afterbay_journal::{PluginAction, RequestNo, RowEffect, SegmentId, TokenGap, Verdict};
 
-use super::frames::{RowContent, RowTraining, SentIds};
+use super::frames::{RowContent, RowTraining};
 use super::numbers::PackedNumbers;
 use super::types::{
     Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, RowColumns, RowExperts, RowVerdict,
     TokenLedger, Training,
 };
 use super::{DROPS_MAX, GAPS_MAX};
+use crate::sent::SentIds;
 use afterbay_wire::{RequestRecord, SamplingMask, WeightSpan};
 use bytes::Bytes;
 

@@ -16,6 +16,7 @@ use super::*;
 use crate::erase::FrameEraser;
 
 mod engine_time;
+mod output;
 
 const MS: u64 = 1_000_000;
 const WIRES: [SynthWire; 3] = [SynthWire::Msgpack, SynthWire::Pickle, SynthWire::EngineCore];

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::deliveries::Deliveries;
 use super::{JournalRow, RequestHistory, RequestInfo, SegmentFold, StreamReader};
 use crate::error::ReadError;
+use crate::format::RecordKind;
 use crate::outcome::{Outcome, PluginAction, row_effects};
 use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
@@ -102,14 +103,22 @@ impl HistoryBuilder<'_> {
     fn read(&mut self, segment: &Segment, next: Option<SegmentId>) -> Result<bool, ReadError> {
         let limit = self.stream.segments.recorded_end(next, segment.id)?.limit;
         let mut scan = segment.records(limit, Payloads::NotFrames);
+        // The CHANGED that precedes the next outcome.
+        let mut changed = None;
         while let Some(record) = scan.record()? {
             let number = record.head.number;
+            let position =
+                Position { frame: FrameNo(number), segment: segment.id, offset: record.offset as u32 };
+            if record.head.kind == RecordKind::CHANGED {
+                changed = Some(position);
+                continue;
+            }
+            let changed = changed.take().filter(|changed| changed.frame == position.frame);
             match scan.body(&record) {
                 Some(RecordBody::Frame) => {
-                    let (frame, segment, offset) = (FrameNo(number), segment.id, record.offset as u32);
-                    self.frames_without_outcome.insert(number, Position { frame, segment, offset });
+                    self.frames_without_outcome.insert(number, position);
                 }
-                Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome),
+                Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome, changed),
                 Some(RecordBody::Plugin(component)) => self.plugin(component),
                 Some(RecordBody::Skipped { count, .. }) => _ = self.skipped.insert(number, count),
                 Some(body) => {
@@ -132,7 +141,7 @@ impl HistoryBuilder<'_> {
         }
     }
 
-    fn outcome(&mut self, outcome: &Outcome<'static>) {
+    fn outcome(&mut self, outcome: &Outcome<'static>, changed: Option<Position>) {
         let position = self.frames_without_outcome.remove(&outcome.frame.0);
         if outcome.is_record() {
             return;
@@ -150,6 +159,7 @@ impl HistoryBuilder<'_> {
             let row = JournalRow {
                 frame: outcome.frame,
                 position,
+                changed,
                 received_unix_ns: outcome.received_unix_ns,
                 row: index,
                 tokens,

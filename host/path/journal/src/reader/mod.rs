@@ -271,6 +271,17 @@ impl StreamReader {
 
     /// Reads and checks one frame.
     pub fn frame(&self, position: &Position) -> Result<StoredFrame, ReadError> {
+        let (received_unix_ns, bytes) = self.payload(position, RecordKind::FRAME)?;
+        Ok(StoredFrame { position: *position, received_unix_ns, bytes })
+    }
+
+    /// Reads and checks the bytes that were sent in place of a frame.
+    pub fn changed(&self, position: &Position) -> Result<Vec<u8>, ReadError> {
+        Ok(self.payload(position, RecordKind::CHANGED)?.1)
+    }
+
+    /// The time and the payload of a record of this kind about a frame.
+    fn payload(&self, position: &Position, kind: RecordKind) -> Result<(u64, Vec<u8>), ReadError> {
         let mut last_read = lock(&self.last_read);
         let segment = match last_read.as_ref().filter(|segment| segment.id == position.segment) {
             Some(segment) => segment,
@@ -283,14 +294,10 @@ impl StreamReader {
         let mut scan = segment.scan(u64::from(position.offset), u64::MAX, Payloads::All);
         let corrupt = || ReadError::Corrupt { path: segment.path.clone(), offset: position.offset.into() };
         let record = scan.next_here()?.ok_or_else(corrupt)?;
-        if (record.head.kind, record.head.number) != (RecordKind::FRAME, position.frame.0) {
+        if (record.head.kind, record.head.number) != (kind, position.frame.0) {
             return Err(corrupt());
         }
-        Ok(StoredFrame {
-            position: *position,
-            received_unix_ns: record.head.time,
-            bytes: scan.payload(&record).to_vec(),
-        })
+        Ok((record.head.time, scan.payload(&record).to_vec()))
     }
 
     /// Finds the position of a frame by the record heads of its segment. `None`: the journal does not have the frame.

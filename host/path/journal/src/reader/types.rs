@@ -91,6 +91,8 @@ pub struct JournalRow {
     pub frame: FrameNo,
     /// Position of the frame; `None` if its segment was removed or the frame was not stored.
     pub position: Option<Position>,
+    /// Position of the bytes that were sent in place of the frame; `None` if none were. See [`StreamReader::changed`](super::StreamReader::changed).
+    pub changed: Option<Position>,
     /// Time of receipt, unix nanoseconds.
     pub received_unix_ns: u64,
     /// Index of the row in the frame.

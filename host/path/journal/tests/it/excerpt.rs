@@ -64,8 +64,10 @@ fn rows(stream: &StreamReader, rid: &str) -> Vec<JournalRow> {
     let lives = stream.lives(rid).unwrap();
     let rows = lives.into_iter().flat_map(|life| life.rows);
     rows.map(|row| {
-        let position = row.position.map(|it| Position { segment: SegmentId::default(), offset: 0, ..it });
-        JournalRow { position, ..row }
+        let placeless = |place: Option<Position>| {
+            place.map(|it| Position { segment: SegmentId::default(), offset: 0, ..it })
+        };
+        JournalRow { position: placeless(row.position), changed: placeless(row.changed), ..row }
     })
     .collect()
 }

@@ -104,8 +104,10 @@ fn rows(selected: &Selected, rid: &str) -> Vec<JournalRow> {
     let lives = selected.streams.iter().flat_map(|stream| stream.lives(rid).unwrap());
     let rows = lives.flat_map(|life| life.rows);
     rows.map(|row| {
-        let position = row.position.map(|it| Position { segment: SegmentId::default(), offset: 0, ..it });
-        JournalRow { position, ..row }
+        let placeless = |place: Option<Position>| {
+            place.map(|it| Position { segment: SegmentId::default(), offset: 0, ..it })
+        };
+        JournalRow { position: placeless(row.position), changed: placeless(row.changed), ..row }
     })
     .collect()
 }
