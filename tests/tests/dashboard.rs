@@ -55,6 +55,8 @@ impl Shown {
         self.browser.type_text("s3cret");
         self.browser.press("Enter");
         self.browser.until("!document.querySelector('#token').open");
+        // Until the list is there, another question may not know the token.
+        self.browser.until("document.querySelector('main .dim')?.innerText.includes('in the index')");
         // The answer 401 is in the browser's log.
         let problems = self.browser.problems();
         assert!(problems.len() == 1 && problems[0].contains("401"), "{problems:?}");
@@ -151,6 +153,89 @@ fn a_search_finds_a_request_and_its_page_has_each_row_before_and_after_the_plugi
     // The browser reports each answer that is an error.
     let problems = shown.browser.problems();
     assert!(problems.len() == 1 && problems[0].contains("no-such-rid"), "{problems:?}");
+    shown.end();
+}
+
+#[test]
+fn a_step_leads_to_its_requests_and_a_request_to_its_steps() {
+    let Some(mut shown) = Shown::open(|_, config| config) else { return };
+    let [mut first, mut other] = ["chat-1", "other-2"].map(SynthRequest::new);
+    shown.send(vec![text(first.row(&[1, 2]), "one "), text(other.row(&[5]), "five ")]);
+    shown.send(vec![text(first.last(&[4]), "four")]);
+    shown.unlock();
+    shown.view("#/steps");
+    shown.browser.until_shown("2 steps, in which the engine worked");
+    shown.browser.until("document.querySelectorAll('.steps tbody tr').length === 2");
+    shown
+        .browser
+        .eval("[...document.querySelectorAll('.steps a')].find((it) => it.innerText === '1').click()");
+    shown.browser.until_shown("for 2 requests");
+    let parts = shown.browser.text("document.querySelector('.parts').innerText");
+    assert!(parts.contains("chat-1") && parts.contains("other-2"), "{parts}");
+    shown
+        .browser
+        .eval("[...document.querySelectorAll('.parts a')].find((it) => it.innerText === 'chat-1').click()");
+    shown.browser.until("document.querySelector('.rows tr[aria-current]')?.innerText.includes('one')");
+    // Back by the row's frame, and by the request.
+    assert_eq!(
+        shown.browser.text("document.querySelector('.rows tbody a').hash"),
+        "#/steps?stream=test&frame=1"
+    );
+    shown.browser.eval("document.querySelector('a[href^=\"#/steps?since\"]').click()");
+    shown.browser.until("document.querySelectorAll('.steps tbody tr').length === 2");
+    assert_eq!(shown.browser.text("document.querySelector('#rid').value"), "chat-1");
+    shown.view("#/steps?rid=other-2");
+    shown.browser.until_shown("1 step, in which");
+    shown.view("#/steps?frame=99");
+    shown.browser.until_shown("The journal has no step 99");
+    shown.end();
+}
+
+#[test]
+fn the_usual_rows_of_a_long_request_are_folded_and_the_page_stays_small() {
+    let Some(mut shown) = Shown::open(|_, config| config) else { return };
+    let rows = "const rows = (count, acts) => Array.from({length: count}, (_, at) => ({row: {frame: at + 1, tokens: 1}, steps: acts(at) ? [{action: {plugin: 'p', verdict: acts(at)}}] : []}));
+        const shape = (each, opened = [], frame = null) => folded(each, opened, frame).map((it) => it.fold ? `${it.fold.from}-${it.fold.to}:${it.fold.acted}` : it.row.frame);
+        const folds = (...args) => shape(...args).filter((it) => typeof it === 'string');";
+    let folded = shown.browser.eval(&format!(
+        "import('/ui/request.js').then(({{folded}}) => {{ {rows} return [
+            folds(rows(44, () => false)),
+            folds(rows(45, () => false)),
+            folds(rows(10000, (at) => at === 5000 && 'drop')),
+            folds(rows(10000, () => false), [[20, 220]], '9001'),
+            shape(rows(10000, () => 'replace')).length,
+            folds(rows(10000, (at) => at >= 500 && at < 900 && 'hold')),
+        ]; }})",
+    ));
+    assert_eq!(
+        folded,
+        json!([
+            [],
+            ["20-25:0"],
+            ["20-4999:0", "5002-9980:0"],
+            ["220-8998:0", "9003-9980:0"],
+            // The first 100 rows with a verdict, the last 20 rows, and the row beside them.
+            122,
+            // Of the held rows, the first.
+            ["20-499:0", "502-9980:398"],
+        ])
+    );
+    let mut request = SynthRequest::new("long-1");
+    let count: i64 = 300;
+    for step in 1..=count {
+        let row = if step == count { request.last(&[step]) } else { request.row(&[step]) };
+        shown.send(vec![text(row, "x")]);
+    }
+    shown.unlock();
+    shown.view("#/requests/long-1");
+    let painted = "document.querySelectorAll('.rows tbody tr:not(.fold)').length";
+    shown
+        .browser
+        .until("document.querySelector('.rows .fold button')?.innerText.startsWith('Show 200 of 260 rows')");
+    assert_eq!(shown.browser.eval(painted), 40);
+    shown.browser.eval("document.querySelector('.rows .fold button').click()");
+    shown.browser.until("document.querySelector('.rows .fold button')?.innerText.startsWith('Show 60 rows')");
+    assert_eq!(shown.browser.eval(painted), 240);
     shown.end();
 }
 
@@ -294,8 +379,13 @@ fn every_control_is_reached_by_tab_and_has_a_name() {
     let mut request = SynthRequest::new("keys-1");
     shown.send(vec![text(request.row(&[1]), "one")]);
     shown.unlock();
-    for hash in ["#/now".to_owned(), "#/requests".to_owned(), "#/plugins".to_owned(), request_path("keys-1")]
-    {
+    for hash in [
+        "#/now".to_owned(),
+        "#/requests".to_owned(),
+        "#/steps".to_owned(),
+        "#/plugins".to_owned(),
+        request_path("keys-1"),
+    ] {
         shown.view(&hash);
         shown.browser.until("document.querySelector('main table tbody tr, main .plugin')?.checkVisibility()");
         shown.browser.eval("window.reached = new Set(); document.activeElement.blur(); 0");
@@ -361,7 +451,13 @@ fn every_view_fits_a_phone_and_has_enough_contrast_in_light_and_dark() {
     request.lose(1);
     shown.send(vec![text(request.last(&[2]), "end")]);
     shown.unlock();
-    for hash in ["#/now".to_owned(), "#/requests".to_owned(), "#/plugins".to_owned(), request_path(&rid)] {
+    for hash in [
+        "#/now".to_owned(),
+        "#/requests".to_owned(),
+        "#/steps".to_owned(),
+        "#/plugins".to_owned(),
+        request_path(&rid),
+    ] {
         shown.view(&hash);
         shown.browser.until("document.querySelector('main table tbody tr, main .plugin')?.checkVisibility()");
         for scheme in ["light", "dark"] {
@@ -408,6 +504,8 @@ fn figures_have_their_units_and_three_digits() {
             "2.5e-7",
         ),
         ("clock('nonsense')", "–"),
+        ("moment('2026-11-25T10:00:00')", "2026-11-25 10:00:00"),
+        ("clock('2026-11-25T10:00:00', new Date('2026-11-25T12:00:00'))", "10:00:00"),
         ("digest('sha256:0123456789abcdef')", "0123456789ab"),
     ] {
         let value = shown.browser.text(

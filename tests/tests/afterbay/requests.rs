@@ -1,4 +1,4 @@
-//! `/v1/requests` and `/v1/requests/{rid}` over the real admin address.
+//! `/v1/requests`, `/v1/requests/{rid}` and `/v1/steps` over the real admin address.
 
 use afterbay_tests::commands::journal;
 use afterbay_tests::frames::{SynthRequest, batch};
@@ -48,6 +48,8 @@ fn requests_are_listed_searched_and_shown_as_the_journal_commands_show_them() {
     assert_eq!(rids(&afterbay, "state=live"), ["chat-live"]);
     assert_eq!(rids(&afterbay, "rid=chat-&state=finished&finish=length&stream=test"), ["chat-done"]);
     assert_eq!(rids(&afterbay, "plugin=nobody"), [""; 0]);
+    assert_eq!(rids(&afterbay, "since=1h&rid=chat-&state=live"), ["chat-live"]);
+    assert_eq!(rids(&afterbay, "until=1h"), [""; 0]);
     let first = ask(&afterbay, "/v1/requests?limit=2");
     assert_eq!((&first["kept"], &first["known"], &first["complete"]), (&3.into(), &3.into(), &true.into()));
     let next = first["next"].as_str().unwrap();
@@ -59,7 +61,7 @@ fn requests_are_listed_searched_and_shown_as_the_journal_commands_show_them() {
         ("limit=x", "limit"),
         ("state=dead", "live, finished or abandoned"),
         ("after=yesterday", "next"),
-        ("since=10m", "since"),
+        ("since=monday", "is no time"),
     ] {
         let refused = afterbay.get(&format!("/v1/requests?{query}"));
         assert!(
@@ -69,6 +71,23 @@ fn requests_are_listed_searched_and_shown_as_the_journal_commands_show_them() {
             refused.body
         );
     }
+
+    // The steps are those of the command; those of a list have no requests.
+    let steps = ask(&afterbay, "/v1/steps?since=1h");
+    let frames = |steps: &[Value]| steps.iter().map(|step| step["frame"].clone()).collect::<Vec<_>>();
+    let listed = steps["steps"].as_array().unwrap();
+    assert_eq!(frames(listed), frames(&journal(&sandbox, &["steps", "--json"]).json_lines()));
+    assert_eq!((&steps["known"], &steps["complete_since"]), (&2.into(), &Value::Null));
+    assert!(listed.iter().all(|step| step["requests"].is_null() && step["gpu_ns"].is_u64()), "{steps}");
+    let of_other = ask(&afterbay, "/v1/steps?rid=other&stream=test");
+    assert_eq!(
+        (frames(of_other["steps"].as_array().unwrap()), &of_other["known"]),
+        (vec![json!(2)], &1.into())
+    );
+    let one = ask(&afterbay, "/v1/steps?frame=2");
+    let rids_of_step = one["steps"][0]["requests"].as_array().unwrap().iter().map(|it| it["rid"].clone());
+    assert_eq!(rids_of_step.collect::<Vec<_>>(), ["chat-live", "chat-done", "other"]);
+    assert_eq!(afterbay.get("/v1/steps?stream=nobody").status, 404);
 
     // Between two readings a sink may take a row.
     let life = wait_for("both show the same rows", || {

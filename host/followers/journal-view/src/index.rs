@@ -82,6 +82,10 @@ pub struct Search {
     pub plugin: Option<String>,
     /// A leg has the attribute of each of these names, with the value.
     pub attributes: Vec<(String, String)>,
+    /// The request has a row at or after this time, Unix nanoseconds.
+    pub since_unix_ns: Option<u64>,
+    /// The first row of the request is before this time, Unix nanoseconds.
+    pub until_unix_ns: Option<u64>,
     /// Only requests after this one, in the order of the page.
     pub after: Option<Cursor>,
     /// Most requests of the page, at most [`PAGE_MAX`].
@@ -216,6 +220,8 @@ impl RequestIndex {
 fn matches(request: &Request<&Indexed>, search: &Search) -> bool {
     let any = |is_it: &dyn Fn(&legs::Leg<&Indexed>) -> bool| request.0.iter().any(is_it);
     search.state.is_none_or(|state| request.state() == state)
+        && search.since_unix_ns.is_none_or(|since| request.last_unix_ns() >= since)
+        && search.until_unix_ns.is_none_or(|until| request.first().of.info.first_unix_ns < until)
         && search.stream.as_ref().is_none_or(|stream| any(&|leg| leg.stream == *stream))
         && search.finish.as_ref().is_none_or(|finish| any(&|leg| leg.of.info.finish == *finish))
         && search.plugin.as_ref().is_none_or(|plugin| any(&|leg| leg.of.plugins.contains(plugin)))

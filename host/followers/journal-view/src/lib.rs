@@ -27,7 +27,8 @@ pub mod output;
 pub mod follower;
 pub mod index;
 pub mod life;
+pub mod steps;
 pub mod trajectory;
 pub mod usage;
 
-pub use time::{json_time, local_time};
+pub use time::{json_time, local_time, parse_time};

@@ -9,6 +9,7 @@ import { NowView } from "./now.js";
 import { PluginsView } from "./plugins.js";
 import { RequestView } from "./request.js";
 import { RequestsView } from "./requests.js";
+import { StepsView } from "./steps.js";
 
 const main = document.getElementById("main");
 // What every view knows: the newest status, and the figures before it.
@@ -36,7 +37,7 @@ function show() {
   view = made(name, rest, query);
   main.replaceChildren(view.node);
   document.title = `${view.title} · Afterbay`;
-  const shown = name === "requests" || name === "plugins" ? name : "now";
+  const shown = ["requests", "steps", "plugins"].includes(name) ? name : "now";
   for (const link of document.querySelectorAll("nav [data-view]")) {
     if (link.dataset.view === shown) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -46,6 +47,7 @@ function show() {
 
 function made(name, rest, query) {
   if (name === "requests") return rest ? new RequestView(rest, query, known) : new RequestsView(query, known);
+  if (name === "steps") return new StepsView(query);
   if (name === "plugins") return new PluginsView(known);
   return new NowView(known);
 }

@@ -77,14 +77,18 @@ export function plural(value, one, many = `${one}s`) {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
-// The time of day here: 22:41:03, with the date if it is not today's.
-export function clock(time, now = new Date()) {
+// The date and the time of day here: 2026-11-25 22:41:03.
+export function moment(time) {
   const date = new Date(time);
   if (time === null || time === undefined || Number.isNaN(date.getTime())) return NONE;
-  const pad = (part, digits = 2) => String(part).padStart(digits, "0");
-  const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} `;
-  const at = `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
-  return date.toDateString() === now.toDateString() ? at : day + at;
+  const pad = (part) => String(part).padStart(2, "0");
+  return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
+}
+
+// The time of day here: 22:41:03, with the date if it is not today's.
+export function clock(time, now = new Date()) {
+  const [day, at] = moment(time).split(" ");
+  return at === undefined ? NONE : day === moment(now).split(" ")[0] ? at : `${day} ${at}`;
 }
 
 // Nanoseconds since the epoch of an RFC 3339 time; a Date has only milliseconds.

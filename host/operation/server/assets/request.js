@@ -2,12 +2,22 @@
 
 import { get } from "./api.js";
 import { badge, fill, h, keyed, row, setBadge, setClass, setText, svg, table } from "./dom.js";
-import { between, clock, count, nanos, plural, seconds, NONE } from "./format.js";
+import { between, clock, count, moment, nanos, plural, seconds, NONE } from "./format.js";
 import { requestPath, STATES } from "./requests.js";
+import { stepPath, stepsPath } from "./steps.js";
 
 const REFRESH_MS = 2000;
-// Rows that are painted at once; a button paints as many more.
-const ROWS_STEP = 200;
+// Rows at each end of a leg that are always painted.
+const EDGE_ROWS = 20;
+// Rows with a verdict, a gap or without content that are painted, each with the rows beside it.
+const NOTABLE_ROWS = 100;
+// Verdicts that rows in a run often have in common.
+const REPEATED = ["hold", "release", "drop", "annotate"];
+// The fewest rows of a fold.
+const FOLD_ROWS = 5;
+// Rows that a press opens, and the rows of a leg that are open at once: past them, those that were opened first are folded again.
+const OPEN_STEP = 200;
+const OPEN_ROWS = 2000;
 const IDS_SHOWN = 12;
 const STAGES = ["received", "journaled", "plugin", "held", "joined", "sent", "taken"];
 const number = (text) => ({ text, number: true });
@@ -20,7 +30,7 @@ export class RequestView {
     this.title = rid;
     this.known = known;
     this.frame = query.get("frame");
-    this.shown = ROWS_STEP;
+    this.opened = new Map();
     this.state = h("span");
     this.message = h("p", { class: "empty", role: "status" }, "Reading the journal…");
     this.body = h("div", { hidden: true });
@@ -93,21 +103,18 @@ export class RequestView {
       if (section.dataset.shape !== shape) {
         section.dataset.shape = shape;
         const made = table(`Rows on ${leg.stream}`, rowHeads(names), { hidden: false, wide: true, name: "rows" });
-        const more = h("button", { type: "button", class: "quiet", on: { click: () => this.more() } });
-        section.replaceChildren(made.node, h("p", { class: "buttons" }, more));
+        made.node.addEventListener("click", ({ target }) => target.dataset.from && this.open(leg.stream, Number(target.dataset.from), Number(target.dataset.to)));
+        section.replaceChildren(made.node);
       }
-      const rows = leg.rows_seen;
-      const body = section.querySelector("tbody");
-      keyed(body, lines(passed(rows).slice(0, this.shown)), (line) => line.key, (line) => madeLine(line, names), (tr, line) => updateLine(tr, line, names, this.life, this.frame));
-      const rest = rows.length - this.shown;
-      const button = section.querySelector("button");
-      button.parentElement.hidden = rest <= 0;
-      if (rest > 0) setText(button, `Show ${count(Math.min(rest, ROWS_STEP))} more of ${plural(rest, "row")}`);
+      const each = folded(passed(leg.rows_seen), this.opened.get(leg.stream) ?? [], this.frame);
+      keyed(section.querySelector("tbody"), lines(each), (line) => line.key, (line) => madeLine(line, names, leg === this.life.legs[0]), (tr, line) => updateLine(tr, line, names, this.life, this.frame));
     });
   }
 
-  more() {
-    this.shown += ROWS_STEP;
+  // Opens the first rows of a fold.
+  open(stream, from, to) {
+    const ranges = [...(this.opened.get(stream) ?? []), [from, Math.min(to, from + OPEN_STEP)]];
+    this.opened.set(stream, ranges.slice(-OPEN_ROWS / OPEN_STEP));
     this.paintRows();
   }
 }
@@ -118,12 +125,13 @@ function parts() {
   const asked = { list: h("dl", { class: "facts" }), prompt: h("pre") };
   const timeline = table("Timeline of the request", LANE_HEADS, { hidden: false });
   const scale = h("p", { class: "dim" });
+  const steps = h("a", null, "The steps of the engine for this request");
   const texts = h("div", { class: "pair" });
   return {
     facts: { node: facts, list: facts },
     end: { node: end },
     asked: { node: h("section", { class: "panel" }, h("h3", null, "Asked for"), asked.list, asked.prompt), ...asked },
-    timeline: { node: h("section", { class: "panel" }, timeline.node, scale), body: timeline.body, scale },
+    timeline: { node: h("section", { class: "panel" }, timeline.node, scale, h("p", null, steps)), body: timeline.body, scale, steps },
     texts: { node: h("section", { class: "panel" }, texts), pair: texts },
     legs: { node: h("div") },
     others: { node: h("div", { class: "panel pair" }) },
@@ -134,7 +142,8 @@ function paintFacts(list, life) {
   const { first_time: from, last_time: to, completion_tokens: counted } = life;
   const each = [
     ["stream", life.legs.map((leg) => leg.stream).join(" → ")],
-    ["first row", clock(from)],
+    ["tenant", life.attributes?.tenant ?? NONE],
+    ["first row", moment(from)],
     ["lasted", seconds(between(from, to))],
     ["received", plural(life.tokens_received, "token")],
     ["scheduler's count", count(counted)],
@@ -192,7 +201,9 @@ function laneName({ stage, plugin, sink, verdict }) {
   return sink ? `${stage} ${{ joined: "with the next row for", sent: "to", taken: "by" }[stage] ?? ""} ${sink}` : stage;
 }
 
-function paintTimeline({ body, scale }, { timeline, times }) {
+function paintTimeline({ body, scale, steps }, { rid, timeline, times, first_time: first, record_time: since, last_time: last }) {
+  // The end of a time is not within it.
+  steps.href = stepsPath({ since: since ?? first, until: last ? new Date(Date.parse(last) + 1).toISOString() : "", rid });
   const { start, at, until, span } = times;
   keyed(body, lanes(timeline), (lane) => lane.name, () => row(LANE_HEADS), (tr, lane) => {
     const marks = lane.events.map((event) => [at.get(event), until.get(event)]);
@@ -290,9 +301,47 @@ function actors(leg, plugins) {
   return [...chain.filter((name) => names.has(name)), ...[...names].filter((name) => !chain.includes(name))];
 }
 
-// The lines of the table: rows, and before some of them a gap.
+// The rows that are painted, and a fold {from, to, tokens, acted, first, last} in place of each run of others. Painted are the first
+// and the last rows, those of the chosen frame, opened ranges, and rows that differ from the usual: one with a verdict, a gap, a
+// finish reason or without content. Of rows in a run that were held, released or dropped alike, the first is painted.
+export function folded(each, opened, frame) {
+  const isShown = new Uint8Array(each.length);
+  const show = (from, to) => isShown.fill(1, Math.max(0, from), Math.min(to, each.length));
+  const isActed = ({ row, steps }) => steps.length > 0 || Boolean(row.gap ?? row.missing ?? row.finish_reason);
+  const shape = ({ row, steps }) => (row.gap || row.finish_reason ? null : [row.missing, ...steps.map(({ action }) => (REPEATED.includes(action.verdict) ? `${action.plugin} ${action.verdict}` : NaN))]);
+  const isRepeated = (line, before) => {
+    const [one, other] = [shape(line), before ? shape(before) : null];
+    return one !== null && one.length === other?.length && one.every((part, at) => part === other[at]);
+  };
+  show(0, EDGE_ROWS);
+  show(each.length - EDGE_ROWS, each.length);
+  let notable = 0;
+  each.forEach((line, at) => {
+    if (String(line.row.frame) === frame) show(at - 2, at + 3);
+    if (isActed(line) && !isRepeated(line, each[at - 1]) && ++notable <= NOTABLE_ROWS) show(at - 1, at + 2);
+  });
+  for (const [from, to] of opened) show(from, to);
+  const painted = [];
+  for (let from = 0; from < each.length; ) {
+    let to = from;
+    while (to < each.length && !isShown[to]) to += 1;
+    if (to - from >= FOLD_ROWS) {
+      const rows = each.slice(from, to);
+      const tokens = rows.reduce((sum, { row }) => sum + row.tokens, 0);
+      painted.push({ fold: { from, to, tokens, acted: rows.filter(isActed).length, first: rows[0].row, last: rows.at(-1).row } });
+    } else {
+      painted.push(...each.slice(from, to));
+    }
+    if (to < each.length) painted.push(each[to]);
+    from = to + 1;
+  }
+  return painted;
+}
+
+// The lines of the table: rows, before some of them a gap, and folds.
 function lines(each) {
   return each.flatMap((line) => {
+    if (line.fold) return [{ key: `fold ${line.fold.from}`, ...line }];
     const { row } = line;
     const key = `${row.frame}/${row.row ?? 0}`;
     return row.gap ? [{ key: `gap ${key}`, gap: row.gap }, { key, ...line }] : [{ key, ...line }];
@@ -303,14 +352,21 @@ function rowHeads(names) {
   return ["Received", number("Frame"), number("Tokens"), "From the engine", ...names.map((name) => `After ${name}`), "To the reader", "Way"];
 }
 
-function madeLine(line, names) {
-  if (!line.gap) return row(rowHeads(names));
+function madeLine(line, names, isFirstLeg) {
+  if (line.fold) return h("tr", { class: "fold", role: "row" }, h("td", { role: "cell", colspan: String(6 + names.length) }, h("button", { type: "button", class: "quiet" })));
+  if (!line.gap) {
+    const tr = row(rowHeads(names));
+    // The frames of a second leg are the detokenizer's, and no steps.
+    if (isFirstLeg) tr.children[1].append(h("a", { href: stepPath(line.row), title: "The step of the engine" }));
+    return tr;
+  }
   const { expected, got } = line.gap;
   return h("tr", { class: "gap", role: "row" }, h("td", { role: "cell", colspan: String(6 + names.length) }, badge("bad", `Gap: the scheduler had counted ${count(got)} tokens, ${count(expected)} were received`)));
 }
 
 function updateLine(tr, line, names, life, frame) {
   if (line.gap) return;
+  if (line.fold) return updateFold(tr.querySelector("button"), line.fold, life);
   const { row, steps, out, gone } = line;
   const isChosen = String(row.frame) === frame;
   if (isChosen && !tr.hasAttribute("aria-current")) setTimeout(() => tr.scrollIntoView({ block: "center" }));
@@ -322,7 +378,7 @@ function updateLine(tr, line, names, life, frame) {
   tr.dataset.done = done;
   const after = between(life.first_time, row.time);
   setText(tr.children[0], after ? `+${seconds(after)}` : clock(row.time));
-  setText(tr.children[1], String(row.frame));
+  setText(tr.children[1].firstChild ?? tr.children[1], String(row.frame));
   setText(tr.children[2], count(row.tokens));
   tr.children[3].replaceChildren(row.missing ? h("span", { class: "dim" }, row.missing) : content(row.ids, row.text));
   names.forEach((name, at) => {
@@ -333,6 +389,14 @@ function updateLine(tr, line, names, life, frame) {
   const finish = row.finish_reason ? [h("span", { class: "finish" }, `finish: ${row.finish_reason}`)] : [];
   tr.children[4 + names.length].replaceChildren(gone ? h("span", { class: "dim" }, gone) : content(out.ids, out.text), ...finish);
   setText(tr.children[5 + names.length], passage);
+}
+
+function updateFold(button, { from, to, tokens, acted, first, last }, life) {
+  const more = Math.min(to - from, OPEN_STEP);
+  const times = [first, last].map((row) => `+${seconds(between(life.first_time, row.time))}`).join(" to ");
+  const which = acted ? `, ${count(acted)} of them with a verdict, a gap or without content` : "";
+  setText(button, `${more < to - from ? `Show ${count(more)} of ` : "Show "}${plural(to - from, "row")}, ${times}, ${plural(tokens, "token")}${which}`);
+  Object.assign(button.dataset, { from, to });
 }
 
 function shownStep({ action, after }) {

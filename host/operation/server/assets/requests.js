@@ -2,13 +2,14 @@
 
 import { get } from "./api.js";
 import { h, keyed, row, setBadge, setText, table } from "./dom.js";
-import { between, clock, count, plural, seconds } from "./format.js";
+import { between, count, moment, plural, seconds } from "./format.js";
 
 const PAGE_ROWS = 100;
 const TYPING_MS = 120;
 const REFRESH_MS = 2000;
 const ATTRIBUTES = { tenant: "Tenant", model: "Model", lora: "LoRA adapter", session: "Session" };
-const FIELDS = ["rid", "state", "finish", "plugin", "stream", ...Object.keys(ATTRIBUTES)];
+const TIMES = { since: "Since", until: "Begun before" };
+const FIELDS = ["rid", "state", "finish", "plugin", "stream", ...Object.keys(ATTRIBUTES), ...Object.keys(TIMES)];
 export const STATES = { live: ["good", "live"], finished: ["off", "finished"], abandoned: ["warn", "abandoned"] };
 
 const HEADS = [
@@ -40,7 +41,8 @@ export class RequestsView {
     for (const name of Object.keys(ATTRIBUTES)) {
       this.inputs[name] = h("input", { type: "search", id: name, placeholder: "any", list: `${name}s`, autocomplete: "off", spellcheck: "false" });
     }
-    const labels = { rid: "Request id", state: "State", finish: "Finish reason", plugin: "Verdict of plugin", stream: "Stream", ...ATTRIBUTES };
+    for (const name of Object.keys(TIMES)) this.inputs[name] = h("input", { type: "datetime-local", id: name, step: "1" });
+    const labels = { ...TIMES, rid: "Request id", state: "State", finish: "Finish reason", plugin: "Verdict of plugin", stream: "Stream", ...ATTRIBUTES };
     // The values that are listed, as proposals.
     this.values = Object.fromEntries(Object.keys(ATTRIBUTES).map((name) => [name, h("datalist", { id: `${name}s` })]));
     const finishes = h("datalist", { id: "finishes" }, ["stop", "length", "abort"].map((value) => h("option", { value })));
@@ -90,7 +92,9 @@ export class RequestsView {
 
   read(query) {
     for (const name of FIELDS) {
-      const value = query.get(name) ?? "";
+      const given = query.get(name) ?? "";
+      // The field has the time of this place, the address that of everywhere.
+      const value = name in TIMES && given ? moment(given).replace(" ", "T") : given;
       const input = this.inputs[name];
       if (input.tagName === "SELECT" && ![...input.options].some((option) => option.value === value)) input.append(h("option", { value }, value));
       input.value = value;
@@ -98,8 +102,11 @@ export class RequestsView {
   }
 
   query() {
-    const set = FIELDS.map((name) => [name, this.inputs[name].value.trim()]).filter(([, value]) => value);
-    return new URLSearchParams(set);
+    const value = (name) => {
+      const text = this.inputs[name].value.trim();
+      return name in TIMES && text ? new Date(text).toISOString() : text;
+    };
+    return new URLSearchParams(FIELDS.map((name) => [name, value(name)]).filter(([, value]) => value));
   }
 
   typed() {
@@ -169,7 +176,7 @@ export class RequestsView {
   }
 }
 
-function options(select, values) {
+export function options(select, values) {
   for (const value of values) {
     if (![...select.options].some((option) => option.value === value)) select.append(h("option", { value }, value));
   }
@@ -189,6 +196,6 @@ function update(tr, of) {
   setBadge(tr.children[1], ...(STATES[of.state] ?? ["warn", String(of.state)]));
   const finish = [of.finish_reason, of.erased ? "erased" : ""].filter(Boolean).join(", ");
   const gaps = of.gaps ? ` (${plural(of.gaps, "gap")})` : "";
-  const texts = [of.attributes?.tenant ?? "", of.stream, count(of.rows), `${count(of.tokens_received)}${gaps}`, count(of.tokens_forwarded), finish, (of.plugins ?? []).join(", "), clock(of.first_time), seconds(between(of.first_time, of.last_time))];
+  const texts = [of.attributes?.tenant ?? "", of.stream, count(of.rows), `${count(of.tokens_received)}${gaps}`, count(of.tokens_forwarded), finish, (of.plugins ?? []).join(", "), moment(of.first_time ?? of.record_time), seconds(between(of.first_time, of.last_time))];
   texts.forEach((text, at) => setText(tr.children[at + 2], text));
 }

@@ -1,5 +1,5 @@
 //! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`,
-//! `/v1/status`, `/v1/status/stream`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/erase`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
+//! `/v1/status`, `/v1/status/stream`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/erase`, `/v1/requests/{rid}/attributes`, `/v1/steps`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
 //! `/v1/plugins/{plugin}/promote`, `/v1/reload` and `/v1/upgrade`.
 //!
 //! `dashboard` has the page at `/`, `access` decides who may call, `gate` refuses changes during a hand-over, `listen` binds and serves the sockets.
@@ -14,6 +14,7 @@ mod gate;
 mod listen;
 mod requests;
 mod status;
+mod steps;
 
 pub use access::token;
 pub(crate) use gate::Gate;
@@ -84,6 +85,7 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/v1/requests/{rid}", get(requests::one).layer(contents.clone()))
         .route("/v1/requests/{rid}/abort", post(abort))
         .route("/v1/requests/{rid}/erase", post(requests::erase))
+        .route("/v1/steps", get(steps::list).layer(contents.clone()))
         .route("/v1/reload", post(reload))
         .route("/v1/plugins", plugins)
         .route("/v1/plugins/{plugin}/reinstate", step(Step::Reinstate))

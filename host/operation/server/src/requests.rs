@@ -1,4 +1,4 @@
-//! The requests of the journal, for `/v1/requests` and `/v1/requests/{rid}`: read from the directory, off the path.
+//! The requests of the journal, for `/v1/requests`, `/v1/requests/{rid}` and `/v1/steps`: read from the directory, off the path.
 //!
 //! The first question for a page starts a thread that follows the journal into an index. The thread ends when nobody has asked
 //! for a while.
@@ -9,6 +9,7 @@ use afterbay_journal::reader::{Erasure, JournalReader, StreamReader};
 use afterbay_journal::{ReadError, RequestNo};
 use afterbay_journal_view::index::{Follower, Page, RequestIndex, Search};
 use afterbay_journal_view::life::{self, Streams};
+use afterbay_journal_view::steps::{SlowestSteps, StepSearch};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_text::TokenBytes;
 use afterbay_wire::Layouts;
@@ -37,7 +38,7 @@ struct Inner {
     tokenizers: Arc<Tokenizers>,
     streams: Mutex<HashMap<String, StreamContent>>,
     following: Mutex<Option<Arc<Following>>>,
-    at_once: Semaphore,
+    at_once: Arc<Semaphore>,
 }
 
 /// The way to read the rows of a stream.
@@ -83,7 +84,7 @@ impl Requests {
             tokenizers: tokenizers.clone(),
             streams: Mutex::default(),
             following: Mutex::default(),
-            at_once: Semaphore::new(AT_ONCE),
+            at_once: Arc::new(Semaphore::new(AT_ONCE)),
         }))
     }
 
@@ -116,6 +117,15 @@ impl Requests {
         self.read(move |inner| inner.page(&search)).await
     }
 
+    /// The slowest steps of one stream, or of all.
+    pub(crate) async fn steps(
+        &self,
+        stream: Option<String>,
+        search: StepSearch,
+    ) -> Result<SlowestSteps, Refusal> {
+        self.read(move |inner| inner.steps(stream.as_deref(), &search)).await
+    }
+
     /// The life of the newest request with this stored rid.
     pub(crate) async fn life(&self, rid: String) -> Result<Value, Refusal> {
         self.read(move |inner| inner.life(&rid)).await
@@ -125,9 +135,14 @@ impl Requests {
         &self,
         read: impl FnOnce(&Arc<Inner>) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let _turn = self.0.at_once.acquire().await.map_err(ends)?;
+        let turn = self.0.at_once.clone().acquire_owned().await.map_err(ends)?;
         let inner = self.0.clone();
-        tokio::task::spawn_blocking(move || read(&inner)).await.map_err(ends)?
+        // The turn ends with the reading, also if the caller has gone.
+        let read = move || {
+            let _turn = turn;
+            read(&inner)
+        };
+        tokio::task::spawn_blocking(read).await.map_err(ends)?
     }
 }
 
@@ -184,15 +199,27 @@ impl Inner {
         }
     }
 
+    fn open(&self) -> Result<(JournalReader, Vec<StreamReader>), ReadError> {
+        let journal = JournalReader::open(&self.dir)?;
+        let names = journal.streams()?;
+        let streams = names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?;
+        Ok((journal, streams))
+    }
+
     fn life(&self, rid: &str) -> Result<Value, Refusal> {
-        let read = || -> Result<_, ReadError> {
-            let journal = JournalReader::open(&self.dir)?;
-            let names = journal.streams()?;
-            let streams: Vec<StreamReader> =
-                names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?;
-            life::of_rid(&streams, rid, self)
-        };
-        read().map_err(unreadable)?.ok_or_else(|| unknown_rid(rid))
+        let read = self.open().and_then(|(_, streams)| life::of_rid(&streams, rid, self));
+        read.map_err(unreadable)?.ok_or_else(|| unknown_rid(rid))
+    }
+
+    fn steps(&self, stream: Option<&str>, search: &StepSearch) -> Result<SlowestSteps, Refusal> {
+        let (journal, mut streams) = self.open().map_err(unreadable)?;
+        if let Some(name) = stream {
+            streams.retain(|stream| stream.name() == name);
+            if streams.is_empty() {
+                return Err(Refusal::not_found("unknown", format!("the journal has no stream {name:?}")));
+            }
+        }
+        SlowestSteps::read(&journal, &streams, search).map_err(unreadable)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The requests of a stream that have ended, for commands that look at all of them.
 
-use crate::place::{Selected, parse_time};
+use crate::place::Selected;
 use afterbay_journal::SegmentId;
-use afterbay_journal::reader::{RequestRecord, StreamReader};
+use afterbay_journal::reader::StreamReader;
 use afterbay_journal_view::ended::{EndedReader, EndedRequest, FrameUse};
-use afterbay_journal_view::legs;
+use afterbay_journal_view::steps::begin;
+use afterbay_journal_view::{legs, parse_time};
 use afterbay_wire::Layouts;
 
 /// The options that select requests by their arrival.
@@ -77,32 +78,4 @@ pub(crate) fn each_arrived(
 pub(crate) fn arrived(ended: &EndedRequest) -> u64 {
     let said = ended.record.as_ref().and_then(|record| record.arrived_unix_ns);
     said.unwrap_or(ended.info.first_unix_ns)
-}
-
-/// The index of the segment to begin with: the one with the first rows of the requests that were live at this time.
-pub(crate) fn begin(stream: &StreamReader, segments: &[SegmentId], since: u64) -> anyhow::Result<usize> {
-    let mut at = None;
-    for id in segments.iter().rev() {
-        // 0 is unknown.
-        if stream.begun_unix_ns(*id)?.is_some_and(|begun| begun > 0 && begun < since) {
-            at = Some(*id);
-            break;
-        }
-    }
-    let Some(at) = at else { return Ok(0) };
-    let Some(mut segment) = stream.segment_requests(at)? else { return Ok(0) };
-    let mut first = at.first;
-    let mut is_list = true;
-    while is_list
-        && segment.read_records(1, &mut |record| match record {
-            RequestRecord::Carried(requests) => {
-                let frames = requests.iter().map(|(request, _)| request).filter(|request| request.is_seen());
-                let frames = frames.map(|request| request.begins());
-                first = frames.chain([first]).min().unwrap_or_default();
-            }
-            RequestRecord::Frame(..) | RequestRecord::Outcome(_) => is_list = false,
-            _ => {}
-        })?
-    {}
-    Ok(segments.partition_point(|id| id.first <= first && *id <= at).saturating_sub(1))
 }

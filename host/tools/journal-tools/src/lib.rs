@@ -27,7 +27,6 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use place::parse_time;
 pub use source::{OpenSource, Source};
 pub use usage::{UsageArgs, usage};
 

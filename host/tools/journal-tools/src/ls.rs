@@ -1,11 +1,11 @@
 //! `afterbay journal ls`: prints a line for each request.
 
 use crate::LoadConfig;
-use crate::place::{Place, parse_time};
+use crate::place::Place;
 use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState};
 use afterbay_journal_view::json::{state, whole};
 use afterbay_journal_view::legs;
-use afterbay_journal_view::local_time;
+use afterbay_journal_view::{local_time, parse_time};
 use afterbay_terminal::{self as screen, Table};
 use clap::ValueEnum;
 use std::process::ExitCode;
@@ -129,14 +129,23 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     if has_text {
         heads.extend(["TEXT ROWS", "TEXT TOKENS", "TEXT LAST"]);
     }
+    let tenant = |request: &legs::Request<RequestInfo>| {
+        let mut attributes = request.0.iter().flat_map(|leg| &leg.of.attributes);
+        attributes.find(|(name, _)| name == "tenant").map(|(_, value)| value.clone())
+    };
+    let has_tenant = listed.iter().any(|request| tenant(request).is_some());
+    if has_tenant {
+        heads.push("TENANT");
+    }
     let is_any_erased = listed.iter().any(|request| request.erased().is_some());
     if is_any_erased {
         heads.push("ERASED");
     }
     let mut table = Table::new(&heads);
     // A rid of SGLang fits into 80 columns beside the first, a rid of vLLM beside the second.
-    table.narrower(&["STREAM", "RID", "STATE", "TOKENS", "SENT", "LAST", "FINISH"]);
-    table.narrower(&["RID", "STATE", "TOKENS", "FINISH"]);
+    table.narrower(&["STREAM", "RID", "STATE", "TOKENS", "SENT", "LAST", "FINISH", "TENANT"]);
+    table.narrower(&["STREAM", "RID", "STATE", "TOKENS", "LAST", "FINISH", "TENANT"]);
+    table.narrower(&["RID", "STATE", "TOKENS", "FINISH", "TENANT"]);
     for listed in &listed {
         let first_unix_ns = listed.first().of.first_unix_ns;
         // On several instances, the last one has the outcome.
@@ -159,6 +168,9 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             row.extend([next.of.rows.to_string(), tokens(&next.of), local_time(next.of.last_unix_ns)]);
         } else if has_text {
             row.extend([const { String::new() }; 3]);
+        }
+        if has_tenant {
+            row.push(tenant(listed).unwrap_or_default());
         }
         if is_any_erased {
             row.push(listed.erased().map_or_else(String::new, |erased| local_time(erased.unix_ns)));

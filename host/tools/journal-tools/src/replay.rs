@@ -2,9 +2,10 @@
 
 use crate::LoadConfig;
 use crate::not_found::not_found;
-use crate::place::{Place, parse_time};
+use crate::place::Place;
 use afterbay_journal::reader::ReadFrom;
 use afterbay_journal_view::legs;
+use afterbay_journal_view::parse_time;
 use afterbay_sockets::{Endpoint, OutgoingFrame, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_terminal::{self as screen, seconds};
 use afterbay_wire::{DecodedFrame, Decoder, Layouts, is_of_connector};

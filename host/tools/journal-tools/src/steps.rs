@@ -1,13 +1,12 @@
 //! `afterbay journal steps`: the steps of the engine with their time, and the requests of a step.
 
 use crate::LoadConfig;
-use crate::ended_requests::begin;
-use crate::place::{Place, parse_time};
-use afterbay_journal_view::ended::{EngineStep, StepRow, each_step};
+use crate::place::Place;
+use afterbay_journal_view::ended::{EngineStep, StepRow};
+use afterbay_journal_view::steps::{self, SlowestSteps, StepSearch};
 use afterbay_journal_view::wording::counted;
-use afterbay_journal_view::{json_time, legs, local_time};
+use afterbay_journal_view::{local_time, parse_time};
 use afterbay_terminal::{self as screen, Busy, Table};
-use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::process::ExitCode;
 
@@ -25,8 +24,8 @@ const STEPS_MAX: usize = 10_000;
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal steps --since 10m\n  afterbay journal steps --frame 48211\n  afterbay journal steps --rid chatcmpl-7 --json | jq .gpu_ns\n\n\
-JSON: an object for each step has stream, frame, time, gpu_ns, tokens, prompt_tokens and requests (rid, request, tokens, prompt_tokens, \
-gpu_ns)."
+JSON: an object for each step has stream, frame, time, gpu_ns, rows, new_requests, tokens, prompt_tokens and requests (rid, request, \
+tokens, prompt_tokens, gpu_ns)."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -51,79 +50,32 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The slowest steps of several streams, and the sums over all.
-pub(crate) struct Steps {
-    most: usize,
-    steps: Vec<(String, EngineStep)>,
-    pub(crate) count: u64,
-    pub(crate) gpu_ns: u64,
-}
-
-impl Steps {
-    pub(crate) fn new(most: usize) -> Steps {
-        Steps { most, steps: Vec::new(), count: 0, gpu_ns: 0 }
-    }
-
-    pub(crate) fn add(&mut self, stream: &str, step: EngineStep) {
-        (self.count, self.gpu_ns) = (self.count + 1, self.gpu_ns + step.gpu_ns);
-        self.steps.push((stream.to_owned(), step));
-        if self.steps.len() > 2 * self.most {
-            self.keep();
-        }
-    }
-
-    /// Keeps the slowest, of equal ones the earlier.
-    fn keep(&mut self) {
-        self.steps.sort_by_key(|(_, step)| (Reverse(step.gpu_ns), step.received_unix_ns));
-        self.steps.truncate(self.most);
-    }
-
-    /// The slowest first.
-    pub(crate) fn slowest(&mut self) -> &[(String, EngineStep)] {
-        self.keep();
-        &self.steps
-    }
-}
-
 pub(crate) fn run(args: &Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let selected = args.place.select_since(load, args.since)?;
-    let wanted = args.since.unwrap_or(0)..args.until.unwrap_or(u64::MAX);
-    let mut steps = Steps::new(args.slowest.unwrap_or(STEPS).clamp(1, STEPS_MAX));
+    let search = StepSearch {
+        since_unix_ns: args.since.unwrap_or(0),
+        until_unix_ns: args.until.unwrap_or(u64::MAX),
+        rid: args.rid.clone(),
+        frame: args.frame,
+        slowest: args.slowest.unwrap_or(STEPS).clamp(1, STEPS_MAX),
+        ..StepSearch::default()
+    };
     let busy = Busy::new("reading the steps".to_owned());
-    for stream in &selected.streams {
-        // The frames of a second leg are the detokenizer's.
-        if !legs::after(stream, &selected.streams)?.is_empty() {
-            continue;
-        }
-        let name = stream.name().to_owned();
-        let stream = selected.journal.stream(&name)?;
-        let segments = stream.segments()?;
-        let begin = begin(&stream, &segments, args.since.unwrap_or(0))?;
-        each_step(stream, &segments[begin..], &mut |step| {
-            let is_wanted = wanted.contains(&step.received_unix_ns)
-                && args.frame.is_none_or(|frame| step.frame.0 == frame)
-                && args.rid.as_ref().is_none_or(|rid| step.rows.iter().any(|row| *row.rid == **rid));
-            if is_wanted {
-                steps.add(&name, step);
-            }
-            true
-        })?;
-    }
+    let SlowestSteps { steps: slowest, known: count, gpu_ns, .. } =
+        SlowestSteps::read(&selected.journal, &selected.streams, &search)?;
     drop(busy);
-    let (count, gpu_ns) = (steps.count, steps.gpu_ns);
-    let slowest = steps.slowest();
     if args.json {
         let mut out = screen::Output::new();
-        for (stream, step) in slowest {
-            out.json(&json(stream, step))?;
+        for (stream, step) in &slowest {
+            out.json(&steps::json(stream, step))?;
         }
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
     let several = slowest.windows(2).any(|pair| pair[0].0 != pair[1].0);
-    match (args.frame, slowest) {
+    match (args.frame, &slowest[..]) {
         (Some(_), [(_, step)]) => print_step(step)?,
-        _ => print(slowest, several)?,
+        _ => print(&slowest, several)?,
     }
     let sums = format!("{} of {}", counted(count, "step"), seconds(gpu_ns));
     screen::complain(match count > slowest.len() as u64 {
@@ -145,9 +97,9 @@ fn print(steps: &[(String, EngineStep)], several: bool) -> std::io::Result<()> {
             local_time(step.received_unix_ns),
             milliseconds(step.gpu_ns),
             step.rows.len().to_string(),
-            tokens(step).to_string(),
-            step.rows.iter().filter(|row| row.prompt_tokens > 0).count().to_string(),
-            prompt_tokens(step).to_string(),
+            step.tokens().to_string(),
+            step.new_requests().to_string(),
+            step.prompt_tokens().to_string(),
         ];
         if several {
             row.insert(0, stream.clone());
@@ -172,35 +124,6 @@ fn print_step(step: &EngineStep) -> std::io::Result<()> {
         ]);
     }
     table.print()
-}
-
-pub(crate) fn json(stream: &str, step: &EngineStep) -> Value {
-    let requests = step.rows.iter().map(|row| {
-        json!({
-            "rid": &*row.rid,
-            "request": row.request.0,
-            "tokens": row.tokens,
-            "prompt_tokens": row.prompt_tokens,
-            "gpu_ns": row.gpu_ns,
-        })
-    });
-    json!({
-        "stream": stream,
-        "frame": step.frame.0,
-        "time": json_time(step.received_unix_ns),
-        "gpu_ns": step.gpu_ns,
-        "tokens": tokens(step),
-        "prompt_tokens": prompt_tokens(step),
-        "requests": requests.collect::<Vec<_>>(),
-    })
-}
-
-fn tokens(step: &EngineStep) -> u64 {
-    step.rows.iter().map(|row| u64::from(row.tokens)).sum()
-}
-
-fn prompt_tokens(step: &EngineStep) -> u64 {
-    step.rows.iter().map(|row| row.prompt_tokens).sum()
 }
 
 fn milliseconds(ns: u64) -> String {

@@ -2,6 +2,7 @@
 
 mod asked;
 mod erase;
+mod export;
 mod ls;
 mod neighbours;
 mod pack;

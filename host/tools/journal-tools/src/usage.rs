@@ -1,15 +1,15 @@
 //! `afterbay usage`: sums of tokens from the records and the journal, compared with the scheduler's own counts.
 
 use crate::LoadConfig;
-use crate::ended_requests::{begin, each_ended};
-use crate::place::{Place, Selected, parse_time};
+use crate::ended_requests::each_ended;
+use crate::place::{Place, Selected};
 use afterbay_config::Usage;
 use afterbay_journal::reader::StreamReader;
 use afterbay_journal::storage::Disk;
 use afterbay_journal_view::ended::FrameUse;
 use afterbay_journal_view::usage::{Bucket, FIRST_TOKENS_MAX, Group, Numbers, Records, Sums, UsageRecord};
 use afterbay_journal_view::wording::counted;
-use afterbay_journal_view::{json_time, local_time};
+use afterbay_journal_view::{json_time, local_time, parse_time, steps::begin};
 use afterbay_terminal::{self as screen, Table};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};

@@ -10,7 +10,7 @@ use crate::rows::{Barriers, RowArgs};
 use crate::show::{self, Style};
 use crate::step::Steps;
 use crate::{StartTrials, trial};
-use afterbay_journal_tools::parse_time;
+use afterbay_journal_view::parse_time;
 use afterbay_plugin_loader::Source;
 use afterbay_plugin_loader::plugin_host;
 use afterbay_runtime::Terms;

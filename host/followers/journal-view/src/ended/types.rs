@@ -234,6 +234,23 @@ pub struct EngineStep {
     pub rows: Vec<StepRow>,
 }
 
+impl EngineStep {
+    /// New tokens.
+    pub fn tokens(&self) -> u64 {
+        self.rows.iter().map(|row| u64::from(row.tokens)).sum()
+    }
+
+    /// Tokens of prompts that were computed.
+    pub fn prompt_tokens(&self) -> u64 {
+        self.rows.iter().map(|row| row.prompt_tokens).sum()
+    }
+
+    /// Requests whose prompt was computed.
+    pub fn new_requests(&self) -> usize {
+        self.rows.iter().filter(|row| row.prompt_tokens > 0).count()
+    }
+}
+
 /// One request's part of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepRow {

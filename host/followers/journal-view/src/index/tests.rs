@@ -1,6 +1,7 @@
 //! The index on small journals, and its bounds.
 
 use super::*;
+use crate::parse_time;
 use crate::tests as sample;
 use afterbay_journal::reader::RequestInfo;
 use afterbay_journal::{
@@ -138,6 +139,10 @@ fn a_search_combines_its_conditions_and_pages_meet_without_gap_or_repetition() {
     assert_eq!(found(both), "a-4");
     assert_eq!(found(Search { rid_prefix: Some("a-3".into()), ..search() }), "a-3");
     assert_eq!(found(Search { stream: Some("other".into()), ..search() }), "");
+    let page = index.lock().unwrap().page(&search());
+    let time = |at: usize| parse_time(page.requests[at]["first_time"].as_str().unwrap()).ok();
+    assert_eq!(found(Search { since_unix_ns: time(1), ..search() }), "a-9 a-8");
+    assert_eq!(found(Search { since_unix_ns: time(3), until_unix_ns: time(1), ..search() }), "a-7 a-6");
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let page = index.lock().unwrap().page(&Search { limit: 3, after, ..search() });

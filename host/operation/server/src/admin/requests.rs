@@ -6,6 +6,7 @@ use afterbay_http::ClientAddress;
 use afterbay_journal::reader::RequestState;
 use afterbay_journal::stored_rid;
 use afterbay_journal_view::index::{Cursor, PAGE_MAX, Page, Search};
+use afterbay_journal_view::parse_time;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::Uri;
@@ -13,7 +14,7 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Requests of a page, if the question does not say.
+/// Entries of an answer, if the question does not say.
 const PAGE: usize = 100;
 
 /// The question of `/v1/requests`.
@@ -29,19 +30,34 @@ pub(super) struct Question {
     lora: Option<String>,
     session: Option<String>,
     tenant: Option<String>,
+    since: Option<String>,
+    until: Option<String>,
     limit: Option<usize>,
     after: Option<String>,
+}
+
+/// A field of a question. A form that was not filled in sends empty fields.
+pub(super) fn given(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// The time of this field, Unix nanoseconds. The error is a sentence.
+pub(super) fn time(name: &str, text: Option<String>) -> Result<Option<u64>, String> {
+    let read = given(text).map(|text| parse_time(&text).map_err(|error| format!("{name}: {error}")));
+    read.transpose()
+}
+
+/// The most entries of an answer. The error is a sentence.
+pub(super) fn limit(asked: Option<usize>) -> Result<usize, String> {
+    match asked.unwrap_or(PAGE) {
+        limit if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
+        limit => Err(format!("limit: is {limit}, must be 1 to {PAGE_MAX}")),
+    }
 }
 
 impl Question {
     /// The error is a sentence.
     fn search(self) -> Result<Search, String> {
-        // A form that was not filled in sends empty fields.
-        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let limit = self.limit.unwrap_or(PAGE);
-        if limit == 0 || limit > PAGE_MAX {
-            return Err(format!("limit: is {limit}, must be 1 to {PAGE_MAX}"));
-        }
         let state = match given(self.state).as_deref() {
             None => None,
             Some("live") => Some(RequestState::Live),
@@ -62,8 +78,10 @@ impl Question {
             state,
             finish: given(self.finish),
             plugin: given(self.plugin),
+            since_unix_ns: time("since", self.since)?,
+            until_unix_ns: time("until", self.until)?,
             after: after.transpose()?,
-            limit,
+            limit: limit(self.limit)?,
         })
     }
 }
@@ -153,6 +171,9 @@ mod tests {
         assert_eq!((taken.state, taken.finish), (Some(RequestState::Live), None));
         assert_eq!(taken.after.map(|after| after.to_string()).as_deref(), Some("5.6.a"));
         assert_eq!(search("").unwrap().limit, PAGE);
+        let times = search("since=2026-11-20T14:00:00Z&until=1970-01-01T00:00:01Z").unwrap();
+        let expected = (Some(1_795_183_200_000_000_000), Some(1_000_000_000));
+        assert_eq!((times.since_unix_ns, times.until_unix_ns), expected);
         let attributes = search("tenant=acme&model=&lora=sql").unwrap().attributes;
         assert_eq!(
             attributes,
@@ -164,7 +185,8 @@ mod tests {
             ("limit=x", "limit"),
             ("state=dead", "state: is \"dead\", must be live, finished or abandoned"),
             ("after=yesterday", "after: is \"yesterday\""),
-            ("since=10m", "since"),
+            ("since=monday", "since: \"monday\" is no time"),
+            ("begun=10m", "begun"),
         ] {
             let why = search(query).unwrap_err();
             assert!(why.contains(words), "{query}: {why}");

@@ -213,7 +213,8 @@ fn check(asked: &Asked, status: StatusCode, body: &[u8]) {
         assert_ne!(uri.path(), "/v1/upgrade", "an upgrade by another user");
     }
     if is_tcp && !is_known {
-        let is_of_requests = uri.path() == "/v1/requests" || uri.path().starts_with("/v1/requests/");
+        let is_of_requests =
+            ["/v1/requests", "/v1/steps"].contains(&uri.path()) || uri.path().starts_with("/v1/requests/");
         assert!(!is_of_requests, "requests without the token: {uri}");
         let shows_rid = body.windows(RID.len()).any(|part| part == RID.as_bytes());
         assert!(!shows_rid || uri.to_string().contains(RID), "a rid without the token: {uri}");

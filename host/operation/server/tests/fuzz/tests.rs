@@ -18,6 +18,8 @@ fn seeds() -> Vec<Vec<u8>> {
         "/v1/plugins",
         "/v1/requests",
         "/v1/requests/private-rid",
+        "/v1/steps?stream=s&rid=private-rid&since=10m",
+        "/v1/steps?frame=1",
         "/v1/requests/a/attributes",
         "/v1/requests?stream=s&rid=priv&state=live&finish=stop&plugin=a&limit=10&after=5.6.a",
     ];

@@ -23,8 +23,8 @@ const NOTICE: Duration = Duration::from_secs(60);
 const FILTER_CHARS_MAX: usize = 256;
 
 /// The words that stand before a colon in a filter, each a parameter of `GET /v1/requests`.
-const FILTERS: [&str; 9] =
-    ["rid", "stream", "state", "finish", "plugin", "tenant", "model", "lora", "session"];
+const FILTERS: [&str; 11] =
+    ["rid", "stream", "state", "finish", "plugin", "tenant", "model", "lora", "session", "since", "until"];
 
 /// The views, in the order of their keys: the name, the list of the status, and the columns.
 pub(crate) const VIEWS: [(&str, &str, &[Column]); 5] = [

@@ -54,6 +54,13 @@ impl Clock {
         }
     }
 
+    /// The day and the time of day without the parts of a second, `11-25 22:41:05`.
+    pub(crate) fn day(self, rfc3339: &str) -> String {
+        let date = self.date(rfc3339);
+        let short = date.get(5..19).filter(|_| date.len() == 23);
+        short.map_or(date.clone(), str::to_owned)
+    }
+
     /// The time of day, `22:41:05.120`.
     pub(crate) fn time(self, rfc3339: &str) -> String {
         let date = self.date(rfc3339);
@@ -87,6 +94,8 @@ fn text(path: &str, value: &Value, clock: Clock) -> String {
         _ if is_empty(value) => "-".to_owned(),
         Value::Null => String::new(),
         Value::Bool(is) => if *is { "yes" } else { "no" }.to_owned(),
+        // A list of requests may go back for days.
+        Value::String(text) if path == "first_time" || path == "last_time" => clock.day(text),
         Value::String(text) if path.ends_with("time") => clock.time(text),
         Value::String(text) if path.ends_with("state") => safe(&text.replace('_', " ")),
         Value::String(text) => safe(text),
@@ -215,7 +224,8 @@ mod tests {
         assert_eq!(shown("first_token_seconds/p99", json!(0.0025)), "2.5 ms");
         assert_eq!(shown("uptime_seconds", json!(7500)), "2 h 05 m");
         assert_eq!(shown("bytes_per_second", json!(1536)), "1.5 KiB/s");
-        assert_eq!(shown("first_time", json!("2026-11-25T22:40:01.000Z")), "23:40:01.000");
+        assert_eq!(shown("first_time", json!("2026-11-25T23:40:01.000Z")), "11-26 00:40:01");
+        assert_eq!(shown("time", json!("2026-11-25T22:40:01.000Z")), "23:40:01.000");
         assert_eq!(shown("verdicts", json!({"drop": 3, "finish": 1})), "drop 3, finish 1");
         assert_eq!(
             shown("sinks", json!([{"state": "away"}, {"state": "keeping_up"}])),

@@ -72,11 +72,11 @@ pub(crate) const REQUESTS: &[Column] = &[
     ("RID", "rid", 0),
     ("STREAM", "stream", 5),
     ("STATE", "state", 0),
-    ("TENANT", "attributes/tenant", 5),
+    ("TENANT", "attributes/tenant", 2),
     ("TOKENS", "tokens_received", 0),
     ("SENT", "tokens_forwarded", 3),
     ("BEGUN", "first_time", 1),
-    ("LAST", "last_time", 2),
+    ("LAST", "last_time", 5),
     ("FINISH", "finish_reason", 0),
     ("PLUGINS", "plugins", 4),
     ("GAPS", "gaps", 6),
@@ -128,7 +128,7 @@ impl Theme {
 pub(crate) struct Grid {
     pub(crate) columns: &'static [Column],
     pub(crate) rows: Vec<Vec<Cell>>,
-    /// Numbers stand at the right edge of their column.
+    /// Numbers and times stand at the right edge of their column, and are never cut.
     is_right: Vec<bool>,
 }
 
@@ -138,7 +138,8 @@ impl Grid {
         let row =
             |object| columns.iter().map(|(_, paths, _)| cell(paths, field(object, paths), clock)).collect();
         let has_numbers = |paths| objects.iter().any(|object| field(object, paths).is_number());
-        let is_right = columns.iter().map(|(_, paths, _)| has_numbers(paths)).collect();
+        let is_right = |(_, paths, _): &Column| paths.ends_with("time") || has_numbers(paths);
+        let is_right = columns.iter().map(is_right).collect();
         Grid { columns, rows: objects.iter().map(row).collect(), is_right }
     }
 
