@@ -107,6 +107,13 @@ impl Table {
 
     /// The table as text of this width.
     fn fitted(&self, width: usize) -> String {
+        // A narrower table is better than one whose cells take several lines.
+        let mut narrower = self.narrower.iter().map(|heads| self.of_columns(heads));
+        if !self.is_whole(width)
+            && let Some(table) = narrower.find(|table| table.is_whole(width))
+        {
+            return table.fitted(width);
+        }
         let Some(widths) = self.widths(width) else {
             let mut narrower = self.narrower.iter().map(|heads| self.of_columns(heads));
             return match narrower.find(|table| table.widths(width).is_some()) {
@@ -116,6 +123,22 @@ impl Table {
         };
         let heads: Vec<String> = self.heads.iter().map(|head| paint(head.clone(), "1")).collect();
         std::iter::once(&heads).chain(&self.rows).map(|row| in_columns(row, &widths)).collect()
+    }
+
+    /// Whether every cell fits into one line.
+    fn is_whole(&self, width: usize) -> bool {
+        let columns = self.heads.len();
+        let whole = (0..columns).map(|at| self.whole(at)).sum::<usize>();
+        whole + GAP * columns.saturating_sub(1) <= width
+    }
+
+    fn cells(&self, at: usize) -> impl Iterator<Item = &String> {
+        self.rows.iter().filter_map(move |row| row.get(at)).chain(self.heads.get(at))
+    }
+
+    /// The length of the longest cell of a column.
+    fn whole(&self, at: usize) -> usize {
+        self.cells(at).map(|cell| length(cell)).max().unwrap_or(0)
     }
 
     fn of_columns(&self, heads: &[&'static str]) -> Table {
@@ -130,12 +153,10 @@ impl Table {
         let mut widths = Vec::new();
         let mut wanted = Vec::new();
         for at in 0..self.heads.len() {
-            let cells = || self.rows.iter().filter_map(|row| row.get(at)).chain(self.heads.get(at));
-            let words = cells().flat_map(|cell| cell.split(' '));
+            let words = self.cells(at).flat_map(|cell| cell.split(' '));
             let least = words.map(length).max().unwrap_or(0);
-            let whole = cells().map(|cell| length(cell)).max().unwrap_or(0);
             widths.push(least);
-            wanted.push((whole - least, at));
+            wanted.push((self.whole(at) - least, at));
         }
         let least = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
         let mut left = width.checked_sub(least)?;
@@ -347,6 +368,13 @@ mod tests {
         assert_eq!(table.fitted(24), "RID         LAST\naaaaaaaaaa  14:05:03.250\n");
         assert_eq!(table.fitted(20), "RID         STATE\naaaaaaaaaa  finished\n");
         assert!(table.fitted(12).starts_with("aaaaaaaaaa\n  STATE"));
+        let mut dated = self::table(&[&["RID", "ROWS", "LAST"], &["aaaaaa", "17", "2026-11-25 14:05:03"]]);
+        dated.narrower(&["RID", "LAST"]);
+        assert_eq!(
+            dated.fitted(30),
+            "RID     LAST\naaaaaa  2026-11-25 14:05:03\n",
+            "no cell takes two lines"
+        );
     }
 
     #[test]
