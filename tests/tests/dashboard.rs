@@ -216,7 +216,7 @@ fn the_usual_rows_of_a_long_request_are_folded_and_the_page_stays_small() {
             ["220-8998:0", "9003-9980:0"],
             // The first 100 rows with a verdict, the last 20 rows, and the row beside them.
             122,
-            // Of the held rows, the first.
+            // The first of the held rows.
             ["20-499:0", "502-9980:398"],
         ])
     );
