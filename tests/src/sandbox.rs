@@ -211,6 +211,12 @@ impl Config {
         self.sink(&format!("credit = {:?}", sandbox.credit()))
     }
 
+    /// Allows leases.
+    pub fn leases(mut self, max_time: &str, max_count: usize) -> Config {
+        writeln!(self.legs, "[leases]\nmax_time = {max_time:?}\nmax_count = {max_count}").unwrap();
+        self
+    }
+
     /// Bounds the memory of waiting frames in all streams.
     pub fn memory(mut self, waiting: &str) -> Config {
         writeln!(self.legs, "[memory]\nwaiting = {waiting:?}").unwrap();

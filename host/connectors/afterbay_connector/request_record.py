@@ -66,6 +66,11 @@ def end(rid: str) -> bytes:
     return _json({"afterbay": "end", "rid": rid})
 
 
+def left(rid: str) -> bytes:
+    """Return the message that the client of a request with a lease has left, and that the engine goes on with the request."""
+    return _json({"afterbay": "left", "rid": rid})
+
+
 def given(source: Any, fields: Sequence[Tuple[str, str, Tuple[Any, ...]]]) -> Dict[str, Any]:
     """Return the attributes of `source` with other values than the defaults. `fields` are (NAME, ATTRIBUTE, DEFAULTS)."""
     found = {}

@@ -44,7 +44,7 @@ def register() -> None:
 
 
 def _register_hooks(settings: Settings) -> None:
-    from . import abort, detokenizer, errors, ids, ingress, readers, rust_server, text, tool_calls, workers
+    from . import abort, detokenizer, errors, ids, ingress, leases, readers, rust_server, text, tool_calls, workers
 
     tool_calls.find_front_end()
     wanted = abort.hooks(settings)
@@ -54,7 +54,7 @@ def _register_hooks(settings: Settings) -> None:
     if settings.text_ingress or settings.credit:
         wanted += detokenizer.hooks()
     if settings.ingress:
-        wanted += ingress.hooks(settings) + ids.hooks(settings)
+        wanted += ingress.hooks(settings) + ids.hooks(settings) + leases.hooks(settings)
     if settings.text_ingress:
         wanted += text.hooks(settings)
     if settings.credit:

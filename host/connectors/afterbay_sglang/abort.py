@@ -11,6 +11,7 @@ import logging
 import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from . import leases
 from .settings import Settings, fill
 from .wire import wire_fields
 
@@ -63,6 +64,8 @@ def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
 
 def end_exactly(original: Callable[..., Any], scheduler: Any, abort: Any) -> Any:
     """End the request that an abort from Afterbay names. SGLang ends every request whose rid begins with the rid of an abort."""
+    if leases.is_of_client_that_left(abort):
+        return leases.tell(scheduler, abort)
     rid = getattr(abort, "http_worker_ipc", None)
     if abort.rid != EXACT or not rid:
         return original(scheduler, abort)

@@ -1,4 +1,4 @@
-"""Keeps a client's id in the rids that SGLang makes, and puts the tenant into it.
+"""Keeps a client's id in the rids that SGLang makes, and puts the tenant and the lease into it.
 
 SGLang gives each sample of a request (n > 1) a random rid. Here the rid is `ID-n` and 12 hexadecimal digits, so that rules, budgets,
 aborts and the journal know the request by its id. This module runs in the processes of the tokenizers. It must not know Afterbay's rules.
@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, Callable, List, Tuple
 
-from afterbay_connector.tenant import TenantSource, with_tenant
+from afterbay_connector.request_id import IdParts
 
 from .settings import Settings
 
@@ -21,17 +21,17 @@ _HEALTH_CHECK = "HEALTH_CHECK"
 
 def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
     wanted: List[Tuple[str, str, Any]] = [(f"{_REQUEST}.regenerate_rid", "AROUND", name_sample)]
-    source = settings.tenant
-    if source is None:
+    parts = settings.ids
+    if parts is None:
         return wanted
 
     def generate(original: Callable[..., Any], tokenizer: Any, obj: Any, request: Any = None, *args: Any, **kwargs: Any) -> Any:
         if request is not None:
-            put_tenant(source, obj, request)
+            put_parts(parts, obj, request)
         return original(tokenizer, obj, request, *args, **kwargs)
 
     wanted.append((f"{_TOKENIZER}.generate_request", "AROUND", generate))
-    if source.header is None:
+    if parts.tenant and parts.tenant.header is None:
         wanted.append((f"{_OPENAI}.handle_request", "AROUND", keep_user))
     return wanted
 
@@ -50,11 +50,11 @@ def keep_user(original: Callable[..., Any], serving: Any, request: Any, raw_requ
     return original(serving, request, raw_request, *args, **kwargs)
 
 
-def put_tenant(source: TenantSource, obj: Any, request: Any) -> None:
-    """Put the tenant of an HTTP request into the rids of its form for the scheduler."""
+def put_parts(parts: IdParts, obj: Any, request: Any) -> None:
+    """Put the parts of an HTTP request into the rids of its form for the scheduler."""
     rids = obj.rid if isinstance(obj.rid, list) else [obj.rid]
     if any(rid and rid.startswith(_HEALTH_CHECK) for rid in rids):
         return
-    tenant = source.of(request.headers, getattr(request.state, "afterbay_user", None))
-    named = [with_tenant(tenant, rid or uuid.uuid4().hex) for rid in rids]
+    user = getattr(request.state, "afterbay_user", None)
+    named = [parts.put(rid or uuid.uuid4().hex, request.headers, user) for rid in rids]
     obj.rid = named if isinstance(obj.rid, list) else named[0]

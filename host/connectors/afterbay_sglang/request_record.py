@@ -11,6 +11,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from afterbay_connector import request_record
+from afterbay_connector.request_id import lease_ms
 
 from .ingress import output_sender
 from .rendezvous import Facts
@@ -102,6 +103,7 @@ def _record(scheduler: Any, request: Any, prompt_ids: Optional[Sequence[int]]) -
         logprobs=_logprobs(request, prompt_ids or ()) if generates and request.return_logprob else None,
         lora=lora(scheduler, request),
         session=_session(request) or getattr(request, "session_id", None),
+        lease_ms=lease_ms(request.rid),
         priority=getattr(request, "priority", None),
         stream=getattr(request, "stream", None) if generates else None,
         front_end=getattr(request, "http_worker_ipc", None),

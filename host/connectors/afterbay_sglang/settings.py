@@ -5,8 +5,8 @@ import os
 from dataclasses import dataclass
 from typing import Mapping, Optional
 
+from afterbay_connector.request_id import LEASE_MAX, IdParts
 from afterbay_connector.settings import Refused, check_endpoint, fill as fill_places
-from afterbay_connector.tenant import VARIABLE as TENANT, TenantSource
 
 # The values that SGLang's own EnvBool accepts.
 _TRUE = ("true", "1", "yes", "y")
@@ -20,7 +20,7 @@ class Settings:
     text_ingress: Optional[str] = None  # the endpoint of Afterbay's PULL for the detokenizers' output
     abort: Optional[str] = None  # the endpoint of Afterbay's PUSH for aborts; may contain {dp_rank}
     rust_server: bool = False  # SGLang's Rust server reads the output, inside the scheduler's process
-    tenant: Optional[TenantSource] = None  # the part of an HTTP request that names its tenant
+    ids: Optional[IdParts] = None  # the parts of an HTTP request that its id gets
     engine: Optional[str] = None  # the engine whose messages the launcher has configured Afterbay for
 
     @classmethod
@@ -32,8 +32,8 @@ class Settings:
         credit = env.get("AFTERBAY_CREDIT") or None
         text_ingress = env.get("AFTERBAY_TEXT_INGRESS") or None
         abort = env.get("AFTERBAY_ABORT") or None
-        tenant = TenantSource.parse(env.get(TENANT))
-        if not (ingress or rendezvous or credit or text_ingress or abort or tenant):
+        ids = IdParts.parse(env)
+        if not (ingress or rendezvous or credit or text_ingress or abort or ids):
             return None
         rust_server = env.get("SGLANG_RUST_SERVER", "").lower() in _TRUE
         if rust_server and not (ingress and rendezvous):
@@ -45,10 +45,12 @@ class Settings:
             raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
         if text_ingress and not ingress:
             raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}" needs AFTERBAY_INGRESS for the output of the scheduler')
-        if tenant and not ingress:
-            raise Refused(f"{TENANT} needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on")
-        if tenant and rust_server:
-            raise Refused(f"{TENANT}: SGLang's Rust server (SGLANG_RUST_SERVER) gives the connector no HTTP request")
+        if ids and not ingress:
+            raise Refused(f"{ids.variable()} needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on")
+        if ids and rust_server:
+            raise Refused(f"{ids.variable()}: SGLang's Rust server (SGLANG_RUST_SERVER) gives the connector no HTTP request")
+        if ids and ids.lease and not abort:
+            raise Refused(f"{LEASE_MAX} needs AFTERBAY_ABORT, the endpoint by which Afterbay ends a request when its lease is over")
         if abort and not ingress:
             raise Refused(f'AFTERBAY_ABORT "{abort}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
         if ingress:
@@ -64,7 +66,7 @@ class Settings:
             check_endpoint("AFTERBAY_ABORT", fill(abort, 0, "AFTERBAY_ABORT"))
         if rendezvous:
             fill(rendezvous, 0, "AFTERBAY_RENDEZVOUS")
-        return cls(ingress, rendezvous, credit, text_ingress, abort, rust_server, tenant, env.get("AFTERBAY_ENGINE") or None)
+        return cls(ingress, rendezvous, credit, text_ingress, abort, rust_server, ids, env.get("AFTERBAY_ENGINE") or None)
 
 
 def fill(text: str, dp_rank: int, variable: str = "value") -> str:

@@ -55,15 +55,16 @@ def register() -> None:
 
 
 def _hooks(settings: Settings) -> List[Hook]:
-    from . import engine, front_end, health, tenants, tool_calls
+    from . import engine, front_end, health, ids, leases, tool_calls
 
     hooks: List[Hook] = [tool_calls.HOOK]
     if settings.ingress:
         hooks += engine.hooks(settings) + health.hooks(settings)
     if settings.credit:
         hooks += front_end.hooks(settings)
-    if settings.tenant:
-        hooks += tenants.hooks(settings.tenant)
+    if settings.ids:
+        hooks += ids.hooks(settings.ids)
+        hooks += leases.HOOKS if settings.ids.lease else []
     return hooks
 
 

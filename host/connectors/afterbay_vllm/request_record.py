@@ -12,6 +12,7 @@ from collections import OrderedDict
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from afterbay_connector import request_record
+from afterbay_connector.request_id import lease_ms
 
 # Loggers outside of vLLM's namespace have no handler.
 logger = logging.getLogger("vllm.afterbay")
@@ -137,6 +138,7 @@ def _record(engine: Any, request: Any) -> Optional[bytes]:
         # All turns of a session have one id.
         session=getattr(request, "session_id", None) or (request.request_id if resumable else None),
         resumable=resumable or None,
+        lease_ms=lease_ms(request.request_id),
         priority=getattr(request, "priority", None) or None,
         trace={name: headers[name] for name in ("traceparent", "tracestate") if headers.get(name)} or None,
         multimodal=[_input(feature) for feature in inputs] if inputs else None,

@@ -5,8 +5,8 @@ import os
 from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
+from afterbay_connector.request_id import LEASE_MAX, IdParts
 from afterbay_connector.settings import Refused, check_endpoint, fill
-from afterbay_connector.tenant import VARIABLE as TENANT, TenantSource
 
 _VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT")
 
@@ -19,7 +19,7 @@ class Settings:
     rendezvous: Optional[str]  # the file that an EngineCore writes for each API server; may contain {client}
     credit: Optional[str]  # the directory of the API servers' pages
     abort: Tuple[str, ...]  # of Afterbay's ROUTERs for aborts
-    tenant: Optional[TenantSource] = None  # the part of an HTTP request that names its tenant
+    ids: Optional[IdParts] = None  # the parts of an HTTP request that its id gets
 
     @classmethod
     def from_environment(cls, env: Optional[Mapping[str, str]] = None) -> Optional["Settings"]:
@@ -27,16 +27,19 @@ class Settings:
         env = os.environ if env is None else env
         ingress, rendezvous, credit, abort = (env.get(name) or None for name in _VARIABLES)
         text_ingress = env.get("AFTERBAY_TEXT_INGRESS")
-        tenant = TenantSource.parse(env.get(TENANT))
-        if not (ingress or rendezvous or credit or abort or text_ingress or tenant):
+        ids = IdParts.parse(env)
+        if not (ingress or rendezvous or credit or abort or text_ingress or ids):
             return None
         if text_ingress:
             raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": vLLM has no second leg, its API server makes the text itself')
-        for name, value in (("AFTERBAY_RENDEZVOUS", rendezvous), ("AFTERBAY_ABORT", abort), (TENANT, env.get(TENANT))):
+        of_ids = ids.variable() if ids else ""
+        for name, value in (("AFTERBAY_RENDEZVOUS", rendezvous), ("AFTERBAY_ABORT", abort), (of_ids, env.get(of_ids))):
             if value and not ingress:
                 raise Refused(f'{name} "{value}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
-        if tenant and env.get("VLLM_USE_RUST_FRONTEND", "0") not in ("", "0"):
-            raise Refused(f"{TENANT}: the Rust front end (VLLM_USE_RUST_FRONTEND) loads no plugins")
+        if ids and env.get("VLLM_USE_RUST_FRONTEND", "0") not in ("", "0"):
+            raise Refused(f"{of_ids}: the Rust front end (VLLM_USE_RUST_FRONTEND) loads no plugins")
+        if ids and ids.lease and not abort:
+            raise Refused(f"{LEASE_MAX} needs AFTERBAY_ABORT, the endpoint by which Afterbay ends a request when its lease is over")
         ingresses, aborts = (_endpoints(name, value) for name, value in (("AFTERBAY_INGRESS", ingress), ("AFTERBAY_ABORT", abort)))
         if aborts and len(aborts) != len(ingresses):
             raise Refused(f'AFTERBAY_ABORT "{abort}": has {len(aborts)} endpoints, and AFTERBAY_INGRESS has {len(ingresses)}')
@@ -44,7 +47,7 @@ class Settings:
             filled = fill("AFTERBAY_RENDEZVOUS", rendezvous, client=0)
             if len(ingresses) > 1 and filled == rendezvous:
                 raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}": must contain {{client}}, because AFTERBAY_INGRESS has {len(ingresses)} endpoints')
-        return cls(ingresses, rendezvous, credit, aborts, tenant)
+        return cls(ingresses, rendezvous, credit, aborts, ids)
 
     def file(self, client: int) -> Optional[str]:
         """The rendezvous file of an API server."""

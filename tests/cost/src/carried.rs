@@ -227,6 +227,7 @@ fn start(
         records: RecordLinks::default(),
         calls: Arc::new(Answers),
         scheduler: Box::new(|| None),
+        leases: None,
         frame_loads: None,
         connector: None,
         upstream: None,

@@ -170,6 +170,7 @@ impl Machine {
             records: RecordLinks::default(),
             calls: Arc::new(NoCalls),
             scheduler: Box::new(|| None),
+            leases: None,
             frame_loads: None,
             connector: None,
             upstream: None,

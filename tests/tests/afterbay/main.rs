@@ -24,6 +24,7 @@ mod introductions;
 mod journal_commands;
 mod keeper;
 mod kills;
+mod leases;
 mod malformed_rows;
 mod match_text;
 mod metrics_page;

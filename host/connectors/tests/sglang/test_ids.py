@@ -1,10 +1,10 @@
-"""Tests the rids of samples and the tenant in a rid, with fakes of SGLang's requests."""
+"""Tests the rids of samples, and the tenant and the lease in a rid, with fakes of SGLang's requests."""
 import re
 import types
 
 import pytest
 
-from afterbay_connector.tenant import TenantSource
+from afterbay_connector.request_id import IdParts, LeaseSource, TenantSource
 from afterbay_sglang import ids
 from afterbay_sglang.settings import Settings
 
@@ -27,8 +27,9 @@ def http(headers=(), **state):
     return types.SimpleNamespace(headers=dict(headers), state=types.SimpleNamespace(**state))
 
 
-def hook(target, tenant=None):
-    settings = Settings("ipc:///in", None, None, tenant=TenantSource.parse(tenant))
+def hook(target, tenant=None, lease=None):
+    parts = IdParts(TenantSource.parse(tenant), lease)
+    settings = Settings("ipc:///in", None, None, ids=parts if tenant or lease else None)
     return {name.split(".")[-1]: hook for name, _, hook in ids.hooks(settings)}.get(target)
 
 
@@ -42,7 +43,7 @@ def test_the_tenant_of_a_header_is_put_into_the_rids(rid, named):
 
 def test_a_request_without_a_tenant_gets_the_mark_and_a_random_id():
     request = types.SimpleNamespace(rid=None)
-    ids.put_tenant(TenantSource.parse("header:X-Tenant"), request, http())
+    ids.put_parts(IdParts(TenantSource.parse("header:X-Tenant")), request, http())
     assert re.fullmatch("~[0-9a-f]{32}", request.rid)
 
 
@@ -60,3 +61,13 @@ def test_health_checks_and_requests_that_are_not_http_keep_their_rids():
     call(lambda tokenizer, obj, request: None, None, own)
     assert (check.rid, own.rid) == ("HEALTH_CHECK_1", "7")
     assert hook("generate_request") is None
+
+
+def test_the_lease_of_a_header_is_put_into_the_rids_with_and_without_a_tenant():
+    lease = LeaseSource(max_s=600)
+    for tenant, wish, rid in ((None, "60s", "~lease-60s~7"), ("header:X-Tenant", "60s", "acme~lease-60s~7"), (None, None, "7")):
+        request = types.SimpleNamespace(rid="7")
+        headers = {"X-Tenant": "acme", **({"x-afterbay-lease": wish} if wish else {})}
+        hook("generate_request", tenant, lease)(lambda tokenizer, obj, request: None, None, request, http(headers))
+        assert request.rid == rid
+    assert hook("handle_request", None, lease) is None

@@ -9,7 +9,7 @@ import pytest
 
 import afterbay_vllm
 
-VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "AFTERBAY_TENANT", "VLLM_PLUGINS", "VLLM_USE_RUST_FRONTEND")
+VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "AFTERBAY_TENANT", "AFTERBAY_LEASE_MAX", "AFTERBAY_LEASE", "VLLM_PLUGINS", "VLLM_USE_RUST_FRONTEND")
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +30,9 @@ def fake_vllm(fake_modules, monkeypatch):
             if request.request_id == "bad":
                 raise ValueError("bad request")
             return request, 3
+
+        def abort_requests(self, request_ids):
+            calls.append(("abort", list(request_ids)))
 
     class EngineCoreProc(EngineCore):
         def process_input_sockets(self, input_addresses, coord_input_address, identity, ready_event):
@@ -57,6 +60,9 @@ def fake_vllm(fake_modules, monkeypatch):
         async def get_output_async(self):
             return self.queue.pop(0)
 
+        def _send_input(self, request_type, request, engine=None):
+            return self.send((request_type.name, request, engine))
+
     def make_zmq_socket(ctx, path, socket_type, bind=None):
         calls.append(("socket", ctx, path, socket_type, bind))
         return "socket"
@@ -69,6 +75,12 @@ def fake_vllm(fake_modules, monkeypatch):
     class AsyncLLM:
         async def check_health(self):
             return None
+
+        async def abort(self, request_id, internal=False):
+            """As vLLM's, which makes ids of the engine of a client's ids."""
+            ids = [request_id] if isinstance(request_id, str) else request_id
+            abort = types.SimpleNamespace(name="ABORT")
+            await self.engine_core._send_input(abort, ids if internal else [f"{rid}-1a2b" for rid in ids])
 
     class EngineDeadError(Exception):
         pass

@@ -8,6 +8,7 @@ use afterbay_journal::reader::{JournalRow, OperatorAbort, RequestHistory, Reques
 use afterbay_journal::{PluginAction, Verdict, end_cause};
 use afterbay_text::TokenBytes;
 use afterbay_types::EndCause;
+use afterbay_wire::RequestRecord;
 
 /// The process that sends the rows of a first leg.
 pub const SCHEDULER: &str = "scheduler";
@@ -172,6 +173,7 @@ impl<'a> LegEnd<'a> {
     /// The end in plain sentences. `tokenizer_hint` says how to get the text of ids; `of_stream` names the stream.
     pub(crate) fn cause(&self, tokenizer_hint: TokenizerHint, of_stream: &str) -> Vec<String> {
         let mut out = vec![self.who(of_stream)];
+        out.extend(self.client_left());
         out.extend(self.abort_progress().map(str::to_owned));
         if self.is_early() {
             out.push(self.afterwards());
@@ -276,6 +278,22 @@ impl<'a> LegEnd<'a> {
                 format!("The {sender} ended the request{row}: {got}.")
             }
         }
+    }
+
+    /// The time at which the client of a request with a lease left, and what came of the lease.
+    fn client_left(&self) -> Option<String> {
+        let info = self.info();
+        let value = |name: &str| Some(&*info.attributes.iter().find(|(known, _)| known == name)?.1);
+        let left_ms: u64 = value(RequestRecord::CLIENT_LEFT)?.parse().ok()?;
+        let (left, lease) = (local_time(left_ms.saturating_mul(1_000_000)), value(RequestRecord::LEASE)?);
+        let is_aborted = self.said() == Some("abort") && !self.is_early() && info.ending == OperatorAbort::No;
+        Some(match info.state {
+            RequestState::Live => {
+                format!("Its client left at {left}. The engine goes on until the lease of {lease} ends.")
+            }
+            _ if is_aborted => format!("Its client left at {left}, and the lease of {lease} ended."),
+            _ => format!("Its client had left at {left}, with a lease of {lease}."),
+        })
     }
 
     /// The progress of an operator's abort that has not ended the request.

@@ -65,6 +65,10 @@ pub const QUEUE_FRAMES: (u64, u64) = (1, 1_000_000);
 pub const QUEUE_BYTES: (u64, u64) = (64 * KIB, 64 * GIB);
 /// Smallest and largest `memory.waiting`.
 pub const MEMORY_WAITING: (u64, u64) = (1 << 20, 1 << 40);
+/// Shortest and longest `leases.max_time`. 0 allows no lease.
+pub const LEASE_TIME: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(86_400));
+/// Fewest and most `leases.max_count`.
+pub const LEASES: (u64, u64) = (1, 65_536);
 /// Fewest and most `stream.join.max_rows`.
 pub const JOIN_ROWS: (u64, u64) = (16, 65_536);
 /// First and last `stream.signals.dp_rank`: SGLang's load file counts its ranks in 16 bits.

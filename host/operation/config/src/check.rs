@@ -8,8 +8,8 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Archive, Call, Config, Journal, Log, LogFormat, Memory, Plugin, Replicate, Retain, Stream, Tap,
-    Traces, Usage,
+    Admin, Archive, Call, Config, Journal, Leases, Log, LogFormat, Memory, Plugin, Replicate, Retain, Stream,
+    Tap, Traces, Usage,
 };
 pub(crate) use crate::location::value;
 use crate::location::{Located, Location, line_and_column};
@@ -113,6 +113,7 @@ struct Checked {
     has_all_streams: bool,
     calls: Option<Vec<Call>>,
     memory: Memory,
+    leases: Leases,
     journal: Option<Journal>,
     admin: Option<Admin>,
     log: Log,
@@ -129,6 +130,7 @@ impl Checked {
             drafts,
             calls,
             memory,
+            leases,
             journal,
             admin,
             log,
@@ -141,7 +143,20 @@ impl Checked {
         } = self;
         let streams = self.has_all_streams.then_some(drafts)?;
         let (calls, journal, admin, usage) = (calls?, journal?, admin?, usage?);
-        Some(Config { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage, tap })
+        Some(Config {
+            streams,
+            calls,
+            memory,
+            leases,
+            journal,
+            admin,
+            log,
+            traces,
+            replicate,
+            archive,
+            usage,
+            tap,
+        })
     }
 }
 
@@ -180,6 +195,7 @@ impl Check<'_> {
             has_all_streams,
             calls,
             memory: written.memory,
+            leases: written.leases,
             journal,
             admin,
             log,

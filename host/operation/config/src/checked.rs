@@ -27,6 +27,8 @@ pub struct Config {
     pub calls: Vec<Call>,
     /// The bound on frames in memory, over all streams.
     pub memory: Memory,
+    /// The bounds on leases.
+    pub leases: Leases,
     /// The journal of all streams.
     pub journal: Journal,
     /// The admin addresses.
@@ -74,6 +76,7 @@ impl Config {
             streams: vec![stream],
             calls: Vec::new(),
             memory: Memory::default(),
+            leases: Leases::default(),
             admin: Admin::in_dir(&journal.dir),
             usage: Usage::of_journal(&journal.dir),
             journal,
@@ -156,6 +159,21 @@ pub struct Memory {
 impl Default for Memory {
     fn default() -> Memory {
         Memory { waiting: 2 << 30 }
+    }
+}
+
+/// The bounds on leases: requests that the engine goes on with after their client has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leases {
+    /// The longest time of a lease. Zero: there are no leases.
+    pub max_time: Duration,
+    /// Leases that run at once, over all streams.
+    pub max_count: usize,
+}
+
+impl Default for Leases {
+    fn default() -> Leases {
+        Leases { max_time: Duration::ZERO, max_count: 1024 }
     }
 }
 

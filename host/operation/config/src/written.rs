@@ -11,8 +11,8 @@ use afterbay_types::RecordDetail;
 use crate::location::{Located, Location, value};
 use crate::reader::Reader;
 use crate::{
-    Breaker, Engine, Grant, Join, JoinWhen, LogFormat, Memory, OnError, OnFault, Quarantine, Queue, Reads,
-    Requests, Route, Sync, Takes, ToolCalls, bounds,
+    Breaker, Engine, Grant, Join, JoinWhen, Leases, LogFormat, Memory, OnError, OnFault, Quarantine, Queue,
+    Reads, Requests, Route, Sync, Takes, ToolCalls, bounds,
 };
 
 /// The value of a key. `None` if it is absent or could not be read.
@@ -56,6 +56,7 @@ tables! {
         streams: Vec<Stream> = |root| Stream::each(root, "stream"),
         calls: Vec<Call> = |root| Call::each(root, "call"),
         memory: Memory = |root| Memory::one(root, "memory"),
+        leases: Leases = |root| Leases::one(root, "leases"),
         plugins: Option<Plugins> = |root| Plugins::optional(root, "plugins"),
         journal: Journal = |root| Journal::one(root, "journal"),
         admin: Admin = |root| Admin::one(root, "admin"),
@@ -279,6 +280,10 @@ checked! {
         failures = |breaker: &Reader<'_, '_>| breaker.integer("failures", bounds::BREAKER_FAILURES),
         within = |breaker: &Reader<'_, '_>| breaker.time("within", bounds::BREAKER_WITHIN),
         open = |breaker: &Reader<'_, '_>| breaker.time("open", bounds::BREAKER_OPEN),
+    }
+    Leases {
+        max_time = |leases: &Reader<'_, '_>| leases.time("max_time", bounds::LEASE_TIME),
+        max_count = |leases: &Reader<'_, '_>| leases.integer("max_count", bounds::LEASES),
     }
     Memory {
         waiting = |memory: &Reader<'_, '_>| memory.size("waiting", bounds::MEMORY_WAITING),

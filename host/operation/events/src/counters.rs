@@ -91,6 +91,16 @@ counters! {
 }
 
 counters! {
+    /// The counters of one stream's leases. Its label is `stream`.
+    LeaseCounters, "leases_" {
+        live: Gauge, "Requests that the engine goes on with after their client has left";
+        begun: Counter, "Requests with a lease whose client left";
+        renewed: Counter, "Renewals of leases, because somebody read the request";
+        refused: Counter, "Requests with a lease that were aborted at once, because no lease could run. Look for the event LeaseRefused";
+    }
+}
+
+counters! {
     /// The counters of one sink. Its labels are `stream` and `sink`.
     SinkCounters, "sink_" {
         connected: Gauge, "1 while the reader is connected";

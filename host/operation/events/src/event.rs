@@ -807,6 +807,13 @@ events! {
         stream: Name, rid: String, by: String, why: String,
     } => "stream {stream:?}: abort of request {rid:?} by {by} failed, the scheduler continues it: {why}";
 
+    /// The client of a request with a lease has left, and the lease cannot run. The scheduler is asked to end the request at once.
+    ///
+    /// Action: see `why`; raise `leases.max_count`, or set `leases.max_time`.
+    LeaseRefused, WARN, first 5 of [stream] {
+        stream: Name, rid: String, why: String,
+    } => "stream {stream:?}: request {rid:?} has no lease after its client has left: {why}";
+
     /// This stream has no way to ask its scheduler to end a request.
     ///
     /// Action: set `stream.abort`, or AFTERBAY_ABORT of the connector, if plugins finish requests.

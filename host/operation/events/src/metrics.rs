@@ -9,9 +9,9 @@ use crate::log::{self, LogQueue};
 use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
-    AbortCounters, ArchiveCounters, CallCounters, Events, FollowerCounters, Health, PluginCounters,
-    ReplicateCounters, SchedulerLoad, SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters,
-    TracesCounters, UsageCounters,
+    AbortCounters, ArchiveCounters, CallCounters, Events, FollowerCounters, Health, LeaseCounters,
+    PluginCounters, ReplicateCounters, SchedulerLoad, SignalSource, SinkCounters, StoreCounters,
+    StreamCounters, TapCounters, TracesCounters, UsageCounters,
 };
 
 /// The load of a stream's scheduler at one moment, and the state of each source by its name.
@@ -29,6 +29,7 @@ type Labels = Vec<(&'static str, String)>;
 struct Blocks {
     streams: Labelled<StreamCounters>,
     aborts: Labelled<AbortCounters>,
+    leases: Labelled<LeaseCounters>,
     sinks: Labelled<SinkCounters>,
     plugins: Labelled<PluginCounters>,
     calls: Labelled<CallCounters>,
@@ -83,6 +84,11 @@ impl Metrics {
     /// The block of a stream's aborts; the same one for each call. Only one thread at a time may write to it.
     pub fn aborts(&self, stream: &str) -> Arc<AbortCounters> {
         block(&self.0.aborts, vec![("stream", stream.to_owned())])
+    }
+
+    /// The block of a stream's leases; the same one for each call. Only one thread at a time may write to it.
+    pub fn leases(&self, stream: &str) -> Arc<LeaseCounters> {
+        block(&self.0.leases, vec![("stream", stream.to_owned())])
     }
 
     /// The block of a sink; the same one for each call. Only one thread at a time may write to it.
@@ -168,6 +174,7 @@ impl Metrics {
         let of = [("stream", stream)];
         forget(&self.0.streams, &of);
         forget(&self.0.aborts, &of);
+        forget(&self.0.leases, &of);
         forget(&self.0.sinks, &of);
         forget(&self.0.plugins, &of);
         self.0.own.forget(|other, _| other == stream);
@@ -229,6 +236,7 @@ impl Blocks {
     fn write(&self, page: &mut Page) {
         write_blocks(&lock(&self.streams), page);
         write_blocks(&lock(&self.aborts), page);
+        write_blocks(&lock(&self.leases), page);
         write_blocks(&lock(&self.sinks), page);
         write_blocks(&lock(&self.plugins), page);
         write_blocks(&lock(&self.calls), page);

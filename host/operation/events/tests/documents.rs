@@ -23,6 +23,7 @@ fn exposition() -> String {
     metrics.config_reloaded(true);
     metrics.stream("s");
     metrics.aborts("s");
+    metrics.leases("s");
     metrics.sink("s", "k");
     metrics.tap();
     metrics.plugin("s", "p");

@@ -260,6 +260,7 @@ fn a_removed_stream_or_plugin_has_no_metrics() {
         metrics.stream(stream);
         metrics.sink(stream, "s");
         metrics.aborts(stream);
+        metrics.leases(stream);
         metrics.signals(stream, || Some((SchedulerLoad::default(), Vec::new())));
         for plugin in ["p", "q"] {
             metrics.plugin(stream, plugin);
@@ -397,6 +398,7 @@ fn the_text_format_keeps_the_rules_of_promtool() {
     let (_, health, metrics) = metrics();
     metrics.stream("s");
     metrics.aborts("s");
+    metrics.leases("s");
     metrics.sink("s", "k");
     metrics.tap();
     metrics.plugin("s", "p");

@@ -355,6 +355,12 @@ fn one_of_each() -> Vec<Event> {
             why: "why it is".into(),
         }
         .into(),
+        LeaseRefused {
+            stream: name("decode-0"),
+            rid: "r-1".into(),
+            why: "1024 leases run, at most 1024 may (leases.max_count)".into(),
+        }
+        .into(),
         AbortUnavailable { stream: name("decode-0"), why: "why it is".into() }.into(),
         RowsDropped {
             stream: name("decode-0"),

@@ -35,6 +35,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 const SETTLE_EVERY: Duration = Duration::from_millis(1);
 /// The name of the operator in events.
 const OPERATOR: &str = "the operator";
+/// The name in events of a lease that is over.
+const LEASE: &str = "the end of its lease";
 
 /// How the reader learns of the abort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -315,6 +317,29 @@ impl Aborts {
         end(OperatorAbort::Due).await;
         let (stream, to) = (channel.stream.clone(), upstream.endpoint().to_owned());
         Ok(Aborted { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.finished_by })
+    }
+
+    /// Asks the scheduler of a stream to end the live request with this number, whose client has left. The scheduler then ends the
+    /// request as it does for each client that leaves. Returns whether nothing is left to do: the scheduler was asked, or the
+    /// request has ended.
+    pub(crate) async fn end_lease(&self, stream: &str, rid: &str, number: u64) -> bool {
+        let channel = self.lock().iter().find(|channel| channel.stream == stream).cloned();
+        let Some(channel) = channel else { return false };
+        let Ok(Ok(looked)) = tokio::time::timeout(ANSWER_MAX, channel.look(rid)).await else { return false };
+        if looked.live.is_none_or(|live| live.number != number) {
+            return true;
+        }
+        match channel.ready(looked.shape) {
+            Ok((upstream, form)) => {
+                self.send(&channel, upstream, &form, (rid, None), LEASE, AbortBy::Lease).await.is_ok()
+            }
+            Err(why) => {
+                channel.counters.failed.add(AbortBy::Lease, 1);
+                let (stream, rid) = (stream.into(), rid.to_owned());
+                self.0.events.publish(AbortFailed { stream, rid, by: LEASE.into(), why });
+                false
+            }
+        }
     }
 
     /// Asks every stream for the status of a rid. A stream that has ended is left out.

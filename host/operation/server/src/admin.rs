@@ -1,5 +1,5 @@
 //! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`,
-//! `/v1/status`, `/v1/status/stream`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/erase`, `/v1/requests/{rid}/attributes`, `/v1/steps`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
+//! `/v1/status`, `/v1/status/stream`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/erase`, `/v1/requests/{rid}/attributes`, `/v1/requests/{rid}/lease`, `/v1/steps`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
 //! `/v1/plugins/{plugin}/promote`, `/v1/reload` and `/v1/upgrade`.
 //!
 //! `dashboard` has the page at `/`, `access` decides who may call, `gate` refuses changes during a hand-over, `listen` binds and serves the sockets.
@@ -23,6 +23,7 @@ pub(crate) use listen::{Admin, Bound};
 use crate::aborts::{AbortAnswer, Aborts, Reason};
 use crate::attributes::{self, Attributes, AttributesView};
 use crate::erasures::Erasures;
+use crate::leases::Leases;
 use crate::plugins::{PluginView, Plugins, Step, rfc3339};
 use crate::refusal::Refusal;
 use crate::reload_queue::ReloadQueue;
@@ -37,7 +38,7 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get, post, put};
 use axum::{Extension, Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -60,6 +61,7 @@ pub(crate) struct AdminState {
     pub(crate) health: Health,
     pub(crate) aborts: Aborts,
     pub(crate) attributes: Attributes,
+    pub(crate) leases: Leases,
     pub(crate) plugins: Plugins,
     pub(crate) reloads: ReloadQueue,
     pub(crate) upgrades: Upgrades,
@@ -85,6 +87,7 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/v1/requests/{rid}", get(requests::one).layer(contents.clone()))
         .route("/v1/requests/{rid}/abort", post(abort))
         .route("/v1/requests/{rid}/erase", post(requests::erase))
+        .route("/v1/requests/{rid}/lease", put(renew_lease))
         .route("/v1/steps", get(steps::list).layer(contents.clone()))
         .route("/v1/reload", post(reload))
         .route("/v1/plugins", plugins)
@@ -178,6 +181,15 @@ async fn abort(
 
 async fn abort_empty(admin: State<AdminState>, change: Change<Abort>) -> Result<Json<AbortAnswer>, Refusal> {
     abort(admin, Path(String::new()), change).await
+}
+
+/// 404 if no lease runs.
+async fn renew_lease(
+    State(admin): State<AdminState>,
+    Path(rid): Path<String>,
+    _: Change<Map<String, Value>>,
+) -> Result<Json<Value>, Refusal> {
+    Ok(Json(json!({"renewed": admin.leases.renew(&rid)?})))
 }
 
 /// 404 if no attributes were set by a PUT.

@@ -323,17 +323,34 @@ impl Attributes {
     /// A function that returns the attributes that the journal keeps for a rid: texts, numbers and booleans, and the model.
     pub(crate) fn journaled(&self, stream: &str) -> JournaledAttributes {
         let (attributes, rules) = (self.clone(), self.rules_of(stream));
-        Box::new(move |rid, of_engine| {
-            let StreamRules { engine, rules, model } = lock(&rules).clone();
-            let set = attributes.set_for(engine, rid);
-            let all = merged(engine, &rules, rid, of_engine, set).unwrap_or_default();
-            let has_model = all.contains_key(MODEL);
-            let mut kept: Vec<(String, String)> = all.into_iter().filter_map(text_of).collect();
-            if let Some(model) = model.filter(|_| !has_model) {
-                kept.push((MODEL.to_owned(), model.to_string()));
-            }
-            kept
-        })
+        Box::new(move |rid, of_engine| attributes.texts(&rules, rid, of_engine))
+    }
+
+    /// The attributes that the journal keeps for a request of a stream.
+    pub(crate) fn of_request(
+        &self,
+        stream: &str,
+        rid: &str,
+        of_engine: &[(String, String)],
+    ) -> Vec<(String, String)> {
+        self.texts(&self.rules_of(stream), rid, of_engine)
+    }
+
+    fn texts(
+        &self,
+        rules: &Mutex<StreamRules>,
+        rid: &str,
+        of_engine: &[(String, String)],
+    ) -> Vec<(String, String)> {
+        let StreamRules { engine, rules, model } = lock(rules).clone();
+        let set = self.set_for(engine, rid);
+        let all = merged(engine, &rules, rid, of_engine, set).unwrap_or_default();
+        let has_model = all.contains_key(MODEL);
+        let mut kept: Vec<(String, String)> = all.into_iter().filter_map(text_of).collect();
+        if let Some(model) = model.filter(|_| !has_model) {
+            kept.push((MODEL.to_owned(), model.to_string()));
+        }
+        kept
     }
 }
 

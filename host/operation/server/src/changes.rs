@@ -148,6 +148,9 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
     if before.calls != after.calls {
         differences.push("call changed".to_owned());
     }
+    if before.leases != after.leases {
+        differences.push("leases changed".to_owned());
+    }
     if before.traces != after.traces {
         differences.push("traces changed".to_owned());
     }

@@ -13,6 +13,7 @@ mod mutex;
 mod grants;
 mod inheritance;
 mod layouts;
+mod leases;
 mod loading;
 mod rendezvous;
 mod sinks;

@@ -161,6 +161,7 @@ async fn serve(
     source.watch(&shared)?;
     let _pings = tokio::spawn(shared.supervision.clone().run());
     let _readings = tokio::spawn(shared.status.clone().run());
+    let _leases = tokio::spawn(shared.leases.clone().run(shared.aborts.clone()));
     let _expiry = tokio::spawn(shared.attributes.clone().run(shared.events.clone()));
     loop {
         let (mut running, mut sockets) = match ready.take() {

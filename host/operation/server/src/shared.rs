@@ -7,6 +7,7 @@ use crate::descriptors;
 use crate::erasures::Erasures;
 use crate::follower::{FollowerProcess, followers};
 use crate::inheritance::{self, Inheritance};
+use crate::leases::Leases;
 use crate::loading::Loader;
 use crate::plugins::Plugins;
 use crate::records::Records;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) stores: Arc<StoreDirectory>,
     pub(crate) aborts: Aborts,
     pub(crate) attributes: Attributes,
+    /// The requests that engines go on with after their clients have left.
+    pub(crate) leases: Leases,
     /// The records of requests for streams behind other streams.
     pub(crate) records: Records,
     pub(crate) plugins: Plugins,
@@ -89,6 +92,7 @@ impl Shared {
             health: self.health.clone(),
             aborts: self.aborts.clone(),
             attributes: self.attributes.clone(),
+            leases: self.leases.clone(),
             plugins: self.plugins.clone(),
             reloads: self.reloads.clone(),
             upgrades: self.upgrades.clone(),
@@ -104,6 +108,7 @@ impl Shared {
         self.stores.tend();
         self.aborts.clear();
         self.attributes.clear();
+        self.leases.clear();
         self.plugins.clear();
         self.tokenizers.forget();
         self.sinks.clear();
@@ -113,6 +118,7 @@ impl Shared {
     pub(crate) fn forget_stream(&self, stream: &str) {
         self.aborts.remove(stream);
         self.attributes.remove(stream);
+        self.leases.remove(stream);
         self.plugins.remove(stream);
         self.sinks.forget_stream(stream);
         self.metrics.forget_stream(stream);
@@ -160,6 +166,7 @@ impl Shared {
         inheritance.distribute(&config, inherited);
         let supervision = Supervision::new(fdstore.supervisor(), &events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
+        let leases = Leases::new(&attributes, &events, &metrics);
         let follower = FollowerProcess::new(&directory, follow, (&events, &health, &metrics));
         let source = StatusSource {
             metrics: metrics.clone(),
@@ -201,6 +208,7 @@ impl Shared {
             stores,
             aborts,
             attributes,
+            leases,
             records,
             plugins,
             reloads,
@@ -225,6 +233,7 @@ impl Shared {
     /// The first that cannot. Those before it follow: let all follow the configuration before.
     pub(crate) fn follow(&self, config: &config::Config) -> anyhow::Result<()> {
         self.calls.set_endpoints(&config.calls)?;
+        self.leases.set_bounds(config.leases);
         Ok(self.follower.follow(config)?)
     }
 }

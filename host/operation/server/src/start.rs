@@ -244,6 +244,7 @@ fn setup(
         frame_loads: shared.signals.frames_of(&name),
         connector: Some(connector(known)),
         upstream: None,
+        leases: Some(shared.leases.sender(stream)),
         clock: Arc::new(SystemClock),
         background: Background::Threads,
         events: shared.events.clone(),
@@ -258,7 +259,9 @@ fn setup(
 fn connector(known: KnownLayouts) -> ConnectorMessages {
     Box::new(move |message| match &message.kind {
         BarrierKind::Introduction { introduction } => known.receive(introduction.as_deref(), message.bytes()),
-        BarrierKind::Request { record: Err(error) } | BarrierKind::End { rid: Err(error) } => {
+        BarrierKind::Request { record: Err(error) }
+        | BarrierKind::End { rid: Err(error) }
+        | BarrierKind::Left { rid: Err(error) } => {
             known.refuse(error.to_string());
         }
         _ => {}

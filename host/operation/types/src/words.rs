@@ -231,6 +231,8 @@ words! {
         Operator = "operator",
         /// A plugin that had finished the request.
         Plugin = "plugin",
+        /// The request's client had left, and the lease was over.
+        Lease = "lease",
     }
 }
 

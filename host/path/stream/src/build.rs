@@ -150,6 +150,7 @@ pub(crate) fn start(
     let reader = Some(Arc::new(journal.writer.reader()));
     let links = LedgerLinks {
         upstream: setup.upstream,
+        leases: setup.leases,
         attributes,
         journal: reader,
         records: setup.records,

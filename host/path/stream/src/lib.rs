@@ -48,8 +48,8 @@ pub mod fuzz;
 
 pub use crate::delivery::{Budget, StartError};
 pub use afterbay_batch::ledger::{
-    ABORTED, AbortSender, AttributesOf, FindRecord, FinishedEarly, LiveStatus, RecordLinks, RequestStatus,
-    StoredRecord,
+    ABORTED, AbortSender, AttributesOf, FindRecord, FinishedEarly, LeaseChange, LeaseSender, LiveStatus,
+    RecordLinks, RequestStatus, StoredRecord,
 };
 pub use afterbay_batch::records::{JournalPolicy, RecordCopy};
 pub use afterbay_chain::{

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::frame::{Barrier, BarrierKind, DecodedFrame};
 use crate::introduction::{Introduction, is_introduction};
 use crate::layouts::Layouts;
-use crate::request::{RequestRecord, is_end, is_record, read_end};
+use crate::request::{RequestRecord, is_end, is_left, is_record, read_rid};
 use crate::sglang;
 use crate::smg;
 use crate::vllm;
@@ -21,7 +21,7 @@ pub struct Decoder {
 
 /// Whether the frame is a message of the engine's connector, which no reader gets.
 pub fn is_of_connector(frame: &[u8]) -> bool {
-    is_introduction(frame) || is_record(frame) || is_end(frame)
+    is_introduction(frame) || is_record(frame) || is_end(frame) || is_left(frame)
 }
 
 /// Decodes one frame. A stream uses a [`Decoder`] instead.
@@ -66,7 +66,11 @@ impl Decoder {
             return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
         }
         if is_end(&frame) {
-            let kind = BarrierKind::End { rid: read_end(&frame) };
+            let kind = BarrierKind::End { rid: read_rid(&frame) };
+            return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
+        }
+        if is_left(&frame) {
+            let kind = BarrierKind::Left { rid: read_rid(&frame) };
             return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
         }
         match self.layouts.engine.unwrap_or_else(|| engine_of(&frame)) {

@@ -65,6 +65,11 @@ pub enum BarrierKind {
         /// The request's rid, or the reason why it cannot be read.
         rid: Result<String, RequestRecordError>,
     },
+    /// The engine's connector says that the client of a request with a lease has left. No reader gets the message.
+    Left {
+        /// The request's rid, or the reason why it cannot be read.
+        rid: Result<String, RequestRecordError>,
+    },
     /// A batch with no rows. vLLM sends statistics and the names of ended requests so.
     Idle {
         /// The message.
@@ -86,7 +91,10 @@ impl fmt::Display for BarrierKind {
             BarrierKind::Request { record: Ok(record) } => write!(f, "{record}"),
             BarrierKind::Request { record: Err(error) } => write!(f, "{error}"),
             BarrierKind::End { rid: Ok(rid) } => write!(f, "end of request {rid:?}"),
-            BarrierKind::End { rid: Err(error) } => write!(f, "{error}"),
+            BarrierKind::Left { rid: Ok(rid) } => write!(f, "client of request {rid:?} left"),
+            BarrierKind::End { rid: Err(error) } | BarrierKind::Left { rid: Err(error) } => {
+                write!(f, "{error}")
+            }
             BarrierKind::Idle { kind } => write!(f, "idle {kind}"),
             BarrierKind::NotUnderstood { error } => write!(f, "{error}"),
         }
@@ -108,7 +116,10 @@ impl Barrier {
         let kind = &self.kind;
         matches!(
             kind,
-            BarrierKind::Introduction { .. } | BarrierKind::Request { .. } | BarrierKind::End { .. }
+            BarrierKind::Introduction { .. }
+                | BarrierKind::Request { .. }
+                | BarrierKind::End { .. }
+                | BarrierKind::Left { .. }
         )
     }
 

@@ -19,6 +19,9 @@ const HEAD: &[u8] = br#"{"afterbay":"request""#;
 /// The beginning of the message that a request has ended.
 const END_HEAD: &[u8] = br#"{"afterbay":"end""#;
 
+/// The beginning of the message that a request's client has left.
+const LEFT_HEAD: &[u8] = br#"{"afterbay":"left""#;
+
 /// The record of what a scheduler was asked for. Fields that the engine did not say are `None` or empty.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
@@ -52,6 +55,9 @@ pub struct RequestRecord {
     /// Whether further input may come for the request (vLLM): a row with a finish reason ends a turn only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub resumable: bool,
+    /// The milliseconds for which the engine goes on with the request after the client has left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
     /// Whether each step of the engine sends a row. SGLang sends one every 50 tokens of a request that does not stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
@@ -215,9 +221,14 @@ pub(crate) fn is_end(frame: &[u8]) -> bool {
     frame.starts_with(END_HEAD)
 }
 
-/// The rid of the request that has ended.
-pub(crate) fn read_end(frame: &Bytes) -> Result<String, RequestRecordError> {
-    RequestRecord::read(frame).map(|end| end.rid)
+/// Whether the frame says that the client of a request with a lease has left: the engine goes on with the request.
+pub(crate) fn is_left(frame: &[u8]) -> bool {
+    frame.starts_with(LEFT_HEAD)
+}
+
+/// The rid of the request that has ended, or whose client has left.
+pub(crate) fn read_rid(frame: &Bytes) -> Result<String, RequestRecordError> {
+    RequestRecord::read(frame).map(|message| message.rid)
 }
 
 /// Whether the frame is the record of a request.
@@ -232,7 +243,12 @@ fn line_end(frame: &[u8]) -> usize {
 
 impl RequestRecord {
     /// The fields that are attributes of the request.
-    pub const ATTRIBUTES: [&str; 3] = ["lora", "session", RequestRecord::RESUMABLE];
+    pub const ATTRIBUTES: [&str; 5] =
+        ["lora", "session", RequestRecord::RESUMABLE, RequestRecord::LEASE, RequestRecord::CLIENT_LEFT];
+    /// The attribute with the time for which the engine goes on after the client has left, like `60s`.
+    pub const LEASE: &str = "lease";
+    /// The attribute with the time at which the client of a request with a lease left, in unix milliseconds. It is in no record.
+    pub const CLIENT_LEFT: &str = "client_left";
     /// The attribute of a request of which each turn ends with a row with a finish reason.
     pub const RESUMABLE: &str = "resumable";
 
@@ -270,13 +286,18 @@ impl RequestRecord {
         (!self.prompt_ids.is_empty() || self.prompt_tokens == Some(0)).then(ids)
     }
 
-    /// The attributes of the request: the fields of [`RequestRecord::ATTRIBUTES`].
+    /// The attributes of the request: the fields among [`RequestRecord::ATTRIBUTES`].
     pub fn attributes(&self) -> Vec<(String, String)> {
         let resumable = self.resumable.then(|| "true".to_owned());
+        let lease = self.lease_ms.map(|ms| match ms % 1000 {
+            0 => format!("{}s", ms / 1000),
+            _ => format!("{ms}ms"),
+        });
         let all = [
             ("lora", self.lora.clone()),
             ("session", self.session.clone()),
             (RequestRecord::RESUMABLE, resumable),
+            (RequestRecord::LEASE, lease),
         ];
         all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
@@ -314,8 +335,9 @@ impl RequestRecord {
             RecordDetail::Full => frame,
             RecordDetail::WithoutIds => frame.slice(..frame.len().min(line_end(&frame) + 1)),
             RecordDetail::None => match RequestRecord::read(&frame) {
-                Ok(RequestRecord { rid, lora, session, resumable, .. }) => {
-                    RequestRecord { rid, lora, session, resumable, ..RequestRecord::default() }.to_frame()
+                Ok(RequestRecord { rid, lora, session, resumable, lease_ms, .. }) => {
+                    RequestRecord { rid, lora, session, resumable, lease_ms, ..RequestRecord::default() }
+                        .to_frame()
                 }
                 // Nothing of it is kept, because nobody knows where its parts are.
                 Err(_) => Bytes::from_static(br#"{"afterbay":"request"}"#),
@@ -360,6 +382,7 @@ mod tests {
             sampling: Some(Sampling { stop: vec!["\n".into()], top_p: Some(0.5), ..Sampling::default() }),
             lora: Some("sql".into()),
             resumable: true,
+            lease_ms: Some(1500),
             ..RequestRecord::default()
         }
     }
@@ -372,6 +395,13 @@ mod tests {
         assert_eq!(read.prompt_ids().unwrap().collect::<Vec<_>>(), [1, 70_000, u32::MAX]);
         assert_eq!(RequestRecord { prompt_ids: Bytes::new(), ..read }, record());
         assert_eq!(RequestRecord::of_frame(&Bytes::from_static(b"\x81")), None);
+    }
+
+    #[test]
+    fn a_lease_is_an_attribute_in_the_form_of_the_header() {
+        let lease = |ms| RequestRecord { lease_ms: Some(ms), ..RequestRecord::default() }.attributes();
+        assert_eq!(lease(60_000), [("lease".to_owned(), "60s".to_owned())]);
+        assert_eq!(lease(1500), [("lease".to_owned(), "1500ms".to_owned())]);
     }
 
     #[test]
@@ -403,7 +433,7 @@ mod tests {
         let none = RequestRecord::reduce(frame, RecordDetail::None);
         assert_eq!(
             none,
-            "{\"afterbay\":\"request\",\"rid\":\"r-\u{e9}\",\"lora\":\"sql\",\"resumable\":true}\n"
+            "{\"afterbay\":\"request\",\"rid\":\"r-\u{e9}\",\"lease_ms\":1500,\"lora\":\"sql\",\"resumable\":true}\n"
         );
         let other = Bytes::from_static(b"{\"afterbay\":\"introduction\"}");
         assert_eq!(RequestRecord::reduce(other.clone(), RecordDetail::None), other);

@@ -138,7 +138,8 @@ impl Checker {
                     BarrierKind::Control { .. }
                     | BarrierKind::Introduction { .. }
                     | BarrierKind::Request { .. }
-                    | BarrierKind::End { .. } => self.record.controls += 1,
+                    | BarrierKind::End { .. }
+                    | BarrierKind::Left { .. } => self.record.controls += 1,
                     BarrierKind::Idle { .. } => self.record.idle += 1,
                     BarrierKind::NotUnderstood { error } => {
                         self.faults.not_understood += 1;

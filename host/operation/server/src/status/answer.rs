@@ -54,6 +54,7 @@ struct StreamView {
     requests_live: u64,
     /// Those that ended since the start, by cause; a cause without an end is left out.
     requests_ended: BTreeMap<&'static str, u64>,
+    leases: Leases,
     rates: Rates,
     frame_seconds: Option<Quantiles>,
     /// Until `first_token_until`.
@@ -66,6 +67,15 @@ struct StreamView {
     load_source: Option<SourceReport>,
     journal: Journal,
     sinks: Vec<SinkView>,
+}
+
+/// Requests whose client has left, and with which the engine goes on.
+#[derive(Serialize)]
+struct Leases {
+    live: u64,
+    begun: u64,
+    renewed: u64,
+    refused: u64,
 }
 
 #[derive(Default, Serialize)]
@@ -171,7 +181,7 @@ impl StreamView {
     fn new(stream: StreamLoad, source: &StatusSource, readings: &Readings) -> StreamView {
         let StreamLoad { stream: name, sinks, load, load_source } = stream;
         let counters = source.metrics.stream(&name);
-        let times = readings.ten_seconds(&name);
+        let (leases, times) = (source.metrics.leases(&name), readings.ten_seconds(&name));
         let plugins = source.metrics.plugins_of(&name);
         let tokens_held = plugins.iter().map(|(_, plugin)| plugin.held_tokens.get()).sum();
         let sinks: Vec<_> = sinks
@@ -191,6 +201,12 @@ impl StreamView {
             senders: counters.senders.get(),
             requests_live: counters.requests_live.get(),
             requests_ended: counters.requests_ended.each().filter(|(_, count)| *count > 0).collect(),
+            leases: Leases {
+                live: leases.live.get(),
+                begun: leases.begun.get(),
+                renewed: leases.renewed.get(),
+                refused: leases.refused.get(),
+            },
             rates: readings.second(&name).map_or_else(Rates::default, |second| Rates::new(&second)),
             frame_seconds: times
                 .as_ref()

@@ -6,6 +6,7 @@ use crate::aborts::Aborts;
 use crate::attributes::Attributes;
 use crate::erasures::Erasures;
 use crate::follower::FollowerProcess;
+use crate::leases::Leases;
 use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
@@ -95,6 +96,7 @@ impl Process {
         AdminState {
             aborts: Aborts::new(&events, &metrics),
             attributes: Attributes::default(),
+            leases: Leases::new(&Attributes::default(), &events, &metrics),
             erasures: Erasures::new(&self.directory, &self.requests, &events),
             reloads: ReloadQueue::new().0,
             upgrades: Upgrades::new().0,

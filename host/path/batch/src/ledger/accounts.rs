@@ -11,6 +11,7 @@ mod barrier;
 mod refuse;
 mod bound;
 mod departed;
+mod leases;
 mod release;
 mod aborts;
 mod attributes;
@@ -22,6 +23,7 @@ mod blank;
 
 pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use attributes::AttributesOf;
+pub use leases::{LeaseChange, LeaseSender};
 pub use record::{FindRecord, RecordLinks, StoredRecord};
 pub use restart::RestartGap;
 
@@ -177,6 +179,8 @@ pub struct LedgerLinks {
     pub upstream: Option<AbortSender>,
     /// The source of attributes, asked when a request begins. `None`: no plugin reads them.
     pub attributes: Option<AttributesOf>,
+    /// Takes the changes of leases. `None`: nobody ends a request whose client has left.
+    pub leases: Option<LeaseSender>,
     /// The journal, for plugins that read what a request asked for.
     pub journal: Option<Arc<StreamReader>>,
     /// The way of records between streams.
@@ -272,6 +276,7 @@ impl Ledger {
             };
             ledger.publish_record(&info.rid, continued.record);
             ledger.requests.insert(*request, &info.rid, continued);
+            ledger.begin_lease(*request);
             if info.ending != OperatorAbort::No && !info.ended_early {
                 ledger.set_abort(*request, info.ending);
             }

@@ -7,6 +7,7 @@ mod attributes;
 mod counts;
 mod ends;
 mod frames;
+mod leases;
 mod records;
 mod refusals;
 mod restarts;

@@ -2,7 +2,9 @@
 
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
-use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, LedgerLinks, RecordLinks, RestartGap};
+use afterbay_batch::ledger::{
+    AbortSender, FinishedEarly, LeaseChange, Ledger, LedgerLinks, RecordLinks, RestartGap,
+};
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{
     ChainOutput, Content, Decoded, FrameDecoder, HeldRow, JoinEnds, Persisted, Received, ReleasedRow,
@@ -18,7 +20,7 @@ use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, FinishReason, Layouts};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The plugin that decides.
@@ -35,6 +37,7 @@ pub struct Stream {
     pub recorder: Recorder,
     routing: Arc<RoutingTable>,
     aborts: Option<Receiver<FinishedEarly>>,
+    leases: (Sender<String>, Receiver<String>),
     pub dir: tempfile::TempDir,
 }
 
@@ -112,6 +115,7 @@ impl Stream {
             recorder,
             routing: Arc::new(RoutingTable::new(sinks.collect())),
             aborts: None,
+            leases: channel(),
             dir: tempfile::tempdir().unwrap(),
         };
         let sender = has_upstream.then(|| {
@@ -123,9 +127,23 @@ impl Stream {
         stream
     }
 
-    fn open(&mut self, links: LedgerLinks) {
+    fn open(&mut self, mut links: LedgerLinks) {
+        let leases = self.leases.0.clone();
+        links.leases = Some(Box::new(move |change| {
+            let change = match change {
+                LeaseChange::Begun { rid, number, of_engine } => {
+                    let of_engine = of_engine.iter().map(|(name, value)| format!(" {name}={value}"));
+                    let mut of_engine: Vec<String> = of_engine.collect();
+                    of_engine.sort();
+                    format!("{number} {rid}{}", of_engine.concat())
+                }
+                LeaseChange::Ended(number) => format!("{number} ended"),
+            };
+            leases.send(change).unwrap();
+        }));
         let journal = JournalDirectory::open(self.dir.path(), JournalOptions::default()).unwrap();
-        let (writer, recovered) = journal.stream("s").unwrap();
+        let (mut writer, recovered) = journal.stream("s").unwrap();
+        writer.set_attributes(Box::new(|_, of_engine| of_engine.to_vec()));
         let now = self.now();
         let gap = RestartGap::new(recovered.last_frame, &recovered.live);
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
@@ -140,6 +158,11 @@ impl Stream {
         ledger.restore_held(&recovered.live, &held, &mut records);
         let log = FrameLog::new(records, &recovered);
         self.parts = Some(Parts { ledger, log, held, _journal: journal });
+    }
+
+    /// The changes of leases since the last call.
+    pub fn leases(&self) -> Vec<String> {
+        self.leases.1.try_iter().collect()
     }
 
     fn recover_held(

@@ -245,6 +245,7 @@ impl World {
             records: RecordLinks::default(),
             calls: Arc::new(self.service.clone()),
             scheduler: Box::new(|| None),
+            leases: None,
             frame_loads: None,
             connector: None,
             upstream: None,

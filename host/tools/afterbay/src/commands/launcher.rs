@@ -23,8 +23,10 @@ use std::time::{Duration, Instant};
 
 /// The name of the token's file in the journal's directory. No stream can have this name, because it has capital letters.
 pub(super) const TOKEN: &str = "ADMIN.token";
-/// The tenant in an id, as the connector writes it (`afterbay_connector/tenant.py`).
+/// The tenant in an id, as the connector writes it (`afterbay_connector/request_id.py`).
 const TENANT: &str = "^(?<tenant>[0-9A-Za-z_.@:-]*[0-9A-Za-z_])~";
+/// The variable with the longest lease, which the connector reads, too.
+const LEASE_MAX: &str = "AFTERBAY_LEASE_MAX";
 /// Time for Afterbay to open its journal and compile its plugins.
 const START_MAX: Duration = Duration::from_secs(60);
 
@@ -86,8 +88,12 @@ impl Options {
         let token = token_file(&journal).context("--journal")?;
         let [journal, admin, token] =
             [journal.display().to_string(), admin, token.display().to_string()].map(|text| quoted(&text));
+        let leases = match std::env::var(LEASE_MAX) {
+            Ok(longest) if !longest.is_empty() => format!("\n[leases]\nmax_time = {}\n", quoted(&longest)),
+            _ => String::new(),
+        };
         Ok(format!(
-            "{streams}\n[journal]\ndir = {journal}\n\n[admin]\nlisten = {admin}\ntoken_file = {token}\n"
+            "{streams}\n[journal]\ndir = {journal}\n\n[admin]\nlisten = {admin}\ntoken_file = {token}\n{leases}"
         ))
     }
 
@@ -181,6 +187,10 @@ impl<'a> Launcher<'a> {
             }
         }
         self.print_link();
+        let longest = self.config.leases.max_time;
+        let is_named = std::env::var_os(LEASE_MAX).is_some_and(|longest| !longest.is_empty());
+        let lease =
+            (!longest.is_zero() && !is_named).then(|| (LEASE_MAX, format!("{}s", longest.as_secs().max(1))));
         let Some((program, arguments)) = command.split_first() else { bail!("no command") };
         let error = Command::new(program)
             .args(arguments)
@@ -190,6 +200,7 @@ impl<'a> Launcher<'a> {
             .env("AFTERBAY_CREDIT", self.rundir.path("credit"))
             .env("PYTHONPATH", self.python_path())
             .envs(variables)
+            .envs(lease)
             .exec();
         bail!("{}: {error}", Path::new(program).display())
     }

@@ -21,6 +21,9 @@ impl Ledger {
                     self.account_record(record, &decoded, records);
                     return Err(decoded.into_settled(Content::Nothing.into()));
                 }
+                if let BarrierKind::Left { rid: Ok(rid) } = &decoded.barrier().kind {
+                    self.note_left(rid, decoded.persisted(), records);
+                }
                 self.note_departed(decoded.barrier().finished_requests());
                 return Err(self.forward_barrier(decoded, records));
             }

@@ -298,6 +298,7 @@ impl Ledger {
     ) -> Option<(Box<str>, Request)> {
         let (rid, request) = self.requests.remove(handle)?;
         self.aborts -= usize::from(request.abort != OperatorAbort::No);
+        self.end_lease(&request);
         records.record_close(request.handle, if request.is_departed { DEPARTED } else { "" });
         Some((rid, request))
     }

@@ -1,4 +1,4 @@
-"""Tests the tenant in the id that vLLM's API server makes, with the HTTP requests of starlette as fakes."""
+"""Tests the tenant and the lease in the id that vLLM's API server makes, with the HTTP requests of starlette as fakes."""
 import types
 
 import pytest
@@ -43,9 +43,11 @@ def serving(fake_vllm, fake_modules, monkeypatch):
     fake_modules("vllm.entrypoints.openai.chat_completion.serving", OpenAIServingChat=OpenAIServingChat)
     fake_modules("vllm.entrypoints.openai.completion.serving", OpenAIServingCompletion=OpenAIServingCompletion)
 
-    def register(source):
+    def register(source, **env):
         monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///in")
         monkeypatch.setenv("AFTERBAY_TENANT", source)
+        for name, value in env.items():
+            monkeypatch.setenv(f"AFTERBAY_{name}", value)
         afterbay_vllm.register()
         return OpenAIServingChat().create_chat_completion, OpenAIServingCompletion().create_completion
 
@@ -71,3 +73,9 @@ def test_the_field_user_is_the_tenant_and_no_client_can_write_one_into_its_id(se
     assert chat(body("bob"), http())[0] == "bob~random"
     assert chat(body(), http(x_request_id="acme~7"))[0] == "~acme~7"
     assert chat(body("bob"), None) == ("random", None)
+
+
+def test_a_lease_stands_behind_the_tenant(serving):
+    for create in serving("header:x-tenant", ABORT="ipc:///abort", LEASE_MAX="10m"):
+        assert create(body(), http(x_tenant="acme", x_afterbay_lease="1h"))[0] == "acme~lease-600s~random"
+        assert create(body(), http(x_request_id="7"))[0] == "~7"
