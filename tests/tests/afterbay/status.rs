@@ -6,6 +6,7 @@ use afterbay_tests::sandbox::{SINK, STREAM};
 use afterbay_tests::{Afterbay, PATIENCE, Reader, Sandbox, Sender, wait_for};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
@@ -70,7 +71,10 @@ fn the_status_says_what_each_stream_does() {
         reader.frame();
     }
     let status = wait_for("the status has both frames", || {
-        let all = |status: &Value| status["streams"][0]["frame_seconds"].is_object();
+        let all = |status: &Value| {
+            let stream = &status["streams"][0];
+            stream["frame_seconds"].is_object() && stream["sinks"][0]["state"] == "keeping_up"
+        };
         Some(status(&afterbay)).filter(all)
     });
     assert_eq!((&status["pid"], &status["ready"]), (&afterbay.pid().into(), &true.into()), "{status}");
@@ -146,4 +150,42 @@ fn each_watcher_gets_the_status_every_second_and_further_watchers_than_allowed_a
     assert_eq!(next.next()["pid"], afterbay.pid());
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(next.rest().iter().rev().find(|line| !line.is_empty()).map(String::as_str), Some("0"));
+}
+
+/// The seconds at which the history knows the live requests, Unix time.
+fn live_requests(afterbay: &Afterbay) -> BTreeMap<u64, f64> {
+    let answer = afterbay.get("/v1/status/history?by=second&last=600&figure=requests_live");
+    let history: Value = serde_json::from_str(&answer.body).unwrap();
+    let points = history["streams"][STREAM]["requests_live"].as_array().cloned().unwrap_or_default();
+    let first = history["end"].as_u64().unwrap() + 1 - points.len() as u64;
+    (first..).zip(points).filter_map(|(second, live)| Some((second, live.as_f64()?))).collect()
+}
+
+#[test]
+fn the_history_of_the_figures_outlives_a_hand_over() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(&batch(Msgpack, vec![SynthRequest::new("live").row(&[1])]));
+    reader.frame();
+    let before = wait_for("the history has the live request", || {
+        Some(live_requests(&afterbay)).filter(|known| known.values().filter(|live| **live == 1.0).count() > 2)
+    });
+    assert_eq!(afterbay.upgrade(&[]).code, 0);
+    let after = live_requests(&afterbay);
+    let has = |second, live| after.get(second) == Some(live);
+    assert!(before.iter().all(|(second, live)| has(second, live)), "{before:?} {after:?}");
+    let last = after.keys().next_back().copied();
+    wait_for("the new process goes on", || {
+        let now = live_requests(&afterbay);
+        (now.keys().next_back().copied() > last && now.values().next_back() == Some(&1.0)).then_some(())
+    });
+    for (query, words) in
+        [("by=hour", "by"), ("by=second&last=0", "1 to 3600"), ("by=minute&last=1441", "1 to 1440")]
+    {
+        let refused = afterbay.get(&format!("/v1/status/history?{query}"));
+        assert!(refused.status == 400 && refused.body.contains(words), "{query}: {}", refused.body);
+    }
+    assert_eq!(afterbay.stop(), 0);
 }

@@ -12,7 +12,7 @@ import { RequestsView } from "./requests.js";
 import { StepsView } from "./steps.js";
 
 const main = document.getElementById("main");
-// What every view knows: the newest status, and the figures before it.
+// What every view knows: the newest status, and the figures up to it.
 const known = { status: null, history: new History() };
 let view = null;
 
@@ -54,11 +54,11 @@ function made(name, rest, query) {
 
 function take(status) {
   known.status = status;
-  known.history.add(status);
-  // A page in the background keeps its history and paints nothing.
+  // A page in the background asks for nothing and paints nothing.
   if (document.hidden) return;
   about(status);
   view?.update?.(status);
+  known.history.follow(status).then((isNew) => isNew && view?.draw?.());
 }
 
 function about(status) {

@@ -1,19 +1,16 @@
 // A chart of lines over the last minutes, as SVG. Labels are HTML beside it, because the drawing is stretched to its box.
 
 import { h, setText, svg } from "./dom.js";
-import { WINDOW_SECONDS } from "./history.js";
-import { clock, duration, NONE } from "./format.js";
+import { clock, duration } from "./format.js";
 
 const [WIDTH, HEIGHT] = [600, 100];
-// A new page begins with a short window, which grows with its history.
-const WINDOWS = [60, 120, 300, WINDOW_SECONDS];
 
 export class Chart {
-  // `series` is a list of {name, of(point)}; the first is drawn thickest. `format` makes a figure with its unit.
+  // `series` is a list of {name, of}: the figures of the history that a line is the sum of. The first is drawn thickest. `format`
+  // makes a figure with its unit.
   constructor(title, series, format) {
     this.format = format;
-    this.points = [];
-    this.window = WINDOWS[0];
+    this.history = null;
     this.drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", focusable: "false" });
     this.max = h("span", { class: "axis top" });
     this.when = h("span", { class: "when" });
@@ -43,32 +40,32 @@ export class Chart {
     );
   }
 
-  update(points) {
-    this.points = points;
-    const end = points.at(-1)?.at ?? 0;
-    const age = end - (points[0]?.at ?? end);
-    this.window = WINDOWS.find((seconds) => age <= seconds) ?? WINDOW_SECONDS;
-    const values = this.series.map(({ of }) => points.map(of));
-    const most = values.flat().reduce((max, value) => (value > max ? value : max), 0);
+  // Draws what the history has of a stream.
+  update(history, stream) {
+    this.history = history;
+    const figures = history.of(stream);
+    const { points } = history.window;
+    this.values = this.series.map(({ of }) => sum(of.map((figure) => figures[figure] ?? []), points));
+    const most = this.values.flat().reduce((max, value) => (value > max ? value : max), 0);
     this.scale = nice(most);
     const y = (value) => (HEIGHT - 1 - (value / this.scale) * (HEIGHT - 4)).toFixed(1);
     this.lines.forEach((line, at) => {
       let path = "";
       let drawn = false;
-      values[at].forEach((value, index) => {
-        if (typeof value !== "number") {
+      this.values[at].forEach((value, index) => {
+        if (value === null) {
           drawn = false;
           return;
         }
-        const x = (WIDTH * (1 - (end - points[index].at) / this.window)).toFixed(1);
+        const x = ((WIDTH * index) / (points - 1)).toFixed(1);
         path += drawn ? `L${x} ${y(value)}` : `M${x} ${y(value)}h.01`;
         drawn = true;
       });
       line.setAttribute("d", path);
     });
     setText(this.max, most > 0 ? this.format(this.scale) : "");
-    this.figuresOf(this.pointed === null ? points.at(-1) : this.nearest());
-    const last = this.series.map(({ name, of }) => `${name} ${this.format(points.at(-1) && of(points.at(-1)))}`);
+    this.show();
+    const last = this.series.map(({ name }, at) => `${name} ${this.format(this.values[at].at(-1))}`);
     this.drawing.setAttribute("aria-label", `${this.title}, now: ${last.join(", ")}`);
   }
 
@@ -78,19 +75,23 @@ export class Chart {
     this.pointed = event ? Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) : null;
     const x = this.pointed === null ? null : (this.pointed * WIDTH).toFixed(1);
     this.cursor.setAttribute("d", x === null ? "" : `M${x} 0V${HEIGHT}`);
-    this.figuresOf(x === null ? this.points.at(-1) : this.nearest());
+    if (this.history) this.show();
   }
 
-  nearest() {
-    const end = this.points.at(-1)?.at ?? 0;
-    const at = end - (1 - this.pointed) * this.window;
-    return this.points.findLast((point) => point.at <= at + 0.5);
+  show() {
+    const { window, end } = this.history;
+    const index = Math.round((this.pointed ?? 1) * (window.points - 1));
+    this.series.forEach((_, at) => setText(this.figures[at], this.format(this.values[at][index])));
+    const at = end - (window.points - 1 - index) * window.step;
+    setText(this.when, this.pointed !== null && end ? clock(at * 1000) : `${duration(window.points * window.step)} ago`);
   }
+}
 
-  figuresOf(point) {
-    this.series.forEach(({ of }, at) => setText(this.figures[at], point ? this.format(of(point)) : NONE));
-    setText(this.when, this.pointed !== null && point ? clock(point.at * 1000) : `${duration(this.window)} ago`);
-  }
+// The sums of several lists of points; null where none has a value.
+function sum(lists, points) {
+  const all = new Array(points).fill(null);
+  for (const list of lists) list.forEach((value, at) => (all[at] = value === null ? all[at] : (all[at] ?? 0) + value));
+  return all;
 }
 
 // The least of 1, 2, 2.5, 5 times a power of ten that is not below a value.

@@ -1,50 +1,73 @@
-// The figures of the last ten minutes, a point for each status. Only this page has them.
+// The figures of the last hour or day, as the server keeps them: this page has no others.
 
-export const WINDOW_SECONDS = 600;
-// Statuses that are further apart have a break between them.
-const BREAK_SECONDS = 3.5;
+import { get } from "./api.js";
+
+// The times that the charts can show. `every`: seconds between two drawings, about a pixel.
+export const WINDOWS = [
+  { name: "10 minutes", by: "second", step: 1, points: 600, every: 1 },
+  { name: "1 hour", by: "second", step: 1, points: 3600, every: 6 },
+  { name: "1 day", by: "minute", step: 60, points: 1440, every: 60 },
+];
 
 export class History {
   constructor() {
-    this.streams = new Map();
+    this.show(WINDOWS[0]);
   }
 
-  add(status) {
-    const at = Date.parse(status.time) / 1000;
-    if (!Number.isFinite(at)) return;
-    const names = new Set();
-    for (const stream of status.streams ?? []) {
-      names.add(stream.name);
-      const points = this.of(stream.name);
-      const last = points.at(-1);
-      // A clock that was set back begins again.
-      if (last && last.at > at) points.length = 0;
-      // The first status may come twice: as an answer, and from the stream.
-      if (last && at - last.at < 0.5) points.pop();
-      if (last && at - last.at > BREAK_SECONDS) points.push({ at: last.at + 0.001 });
-      points.push(point(at, stream));
-      while (points.length && points[0].at < at - WINDOW_SECONDS) points.shift();
+  // Shows another window. The next status brings its points.
+  show(window) {
+    this.window = window;
+    this.streams = {};
+    // The time of the newest points; 0: none has been asked for.
+    this.end = 0;
+    this.asking = null;
+  }
+
+  // Gets the points up to a status. Returns whether there are new ones.
+  async follow({ history_end: end, pid, started }) {
+    const process = `${pid} ${started}`;
+    // Another process may know less, and a clock may be set back.
+    if (process !== this.process || end < this.end) this.show(this.window);
+    this.process = process;
+    const { by, step, points } = this.window;
+    const newest = step === 1 ? end : (Math.floor(end / step) - 1) * step;
+    const missing = (newest - this.end) / step;
+    if (!(missing > 0) || this.asking) return false;
+    // The server may read once more until it answers.
+    const asking = get(`/v1/status/history?by=${by}&last=${Math.min(points, missing + 2)}`);
+    this.asking = asking;
+    try {
+      const answer = await asking;
+      // The window has changed since the question.
+      if (this.asking !== asking) return false;
+      this.add(answer);
+      return true;
+    } catch {
+      // The next status asks again.
+      return false;
+    } finally {
+      if (this.asking === asking) this.asking = null;
     }
-    for (const name of this.streams.keys()) if (!names.has(name)) this.streams.delete(name);
   }
 
-  of(name) {
-    if (!this.streams.has(name)) this.streams.set(name, []);
-    return this.streams.get(name);
+  add({ end, streams }) {
+    const { points, step } = this.window;
+    const fresh = Math.min(points, (end - this.end) / step);
+    const none = (length) => new Array(length).fill(null);
+    const joined = {};
+    for (const [stream, figures] of Object.entries(streams)) {
+      const before = this.streams[stream] ?? {};
+      joined[stream] = {};
+      for (const figure of new Set([...Object.keys(before), ...Object.keys(figures)])) {
+        const known = before[figure] ?? none(points);
+        joined[stream][figure] = known.slice(fresh).concat((figures[figure] ?? none(fresh)).slice(-fresh));
+      }
+    }
+    this.streams = joined;
+    this.end = end;
   }
-}
 
-function point(at, { rates, first_token_seconds, load: now, sinks, requests_live }) {
-  const load = now?.freshness === "fresh" ? now : null;
-  return {
-    at,
-    in: rates?.tokens_received,
-    out: rates?.tokens_forwarded,
-    p50: first_token_seconds?.p50,
-    p99: first_token_seconds?.p99,
-    running: load?.running,
-    waiting: load?.waiting,
-    live: requests_live,
-    sinks: Object.fromEntries((sinks ?? []).map((sink) => [sink.name, sink.waiting_tokens])),
-  };
+  of(stream) {
+    return this.streams[stream] ?? {};
+  }
 }

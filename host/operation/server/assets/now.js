@@ -3,6 +3,7 @@
 import { Chart } from "./chart.js";
 import { h, keyed, row, setBadge, setClass, setText, table } from "./dom.js";
 import { bytes, clock, count, counts, duration, percent, plural, rate, seconds, short, NONE } from "./format.js";
+import { WINDOWS } from "./history.js";
 import { pluginState } from "./plugins.js";
 
 const SINK_STATES = { keeping_up: ["good", "keeping up"], behind: ["warn", "behind"], stalled: ["bad", "stalled"], away: ["off", "away"] };
@@ -20,13 +21,33 @@ export class NowView {
     this.node = h(
       "div",
       null,
-      h("div", { class: "title" }, h("h1", null, "Now"), this.ready),
+      h("div", { class: "title" }, h("h1", null, "Now"), this.ready, this.window()),
       this.conditions,
       this.empty,
       this.streams,
       this.copies.node,
     );
     this.panels = new WeakMap();
+  }
+
+  // The choice of the time that the charts show.
+  window() {
+    const { history } = this.known;
+    const select = h("select", { id: "window" }, WINDOWS.map(({ name }) => h("option", { value: name }, name)));
+    select.value = history.window.name;
+    select.addEventListener("change", () => {
+      history.show(WINDOWS.find(({ name }) => name === select.value));
+      if (this.known.status) history.follow(this.known.status).then(() => this.draw());
+    });
+    return h("label", { class: "window" }, "Charts of the last ", select);
+  }
+
+  // Draws the charts, each time that a point has moved by about a pixel.
+  draw() {
+    const { history } = this.known;
+    if (this.drawn === history.window && history.end < this.drawnEnd + history.window.every) return;
+    [this.drawn, this.drawnEnd] = [history.window, history.end];
+    for (const node of this.streams.children) this.panels.get(node).draw(history);
   }
 
   lost(why) {
@@ -47,8 +68,13 @@ export class NowView {
     if (!streams.length) setText(this.empty, "No stream runs. Add a [[stream]] to the configuration, then run `afterbay reload`.");
     keyed(this.streams, streams, (stream) => stream.name, (stream) => this.made(stream), (node, stream) => {
       const own = (plugins ?? []).filter((plugin) => plugin.stream === stream.name);
-      this.panels.get(node).update(stream, own, this.known.history.of(stream.name));
+      this.panels.get(node).update(stream, own);
     });
+    // A stream that came is drawn at once.
+    const shown = streams.map(({ name }) => name).join("\n");
+    if (shown !== this.shown) this.drawn = null;
+    this.shown = shown;
+    this.draw();
     this.copies.node.hidden = copies.length === 0;
     keyed(this.copies.body, copies, (copy) => copy.copy, () => row(COPY_HEADS), copyRow);
   }
@@ -76,11 +102,12 @@ const FAILURES = new Set(["watchdog", "fault", "engine_error", "lost"]);
 
 class StreamPanel {
   constructor(name) {
+    this.name = name;
     this.state = h("span");
     this.requests = h("span", { class: "dim" });
     this.figures = Object.fromEntries(FIGURES.map(([key]) => [key, { value: h("dd"), note: h("dd", { class: "note" }) }]));
-    this.tokens = new Chart("Tokens a second", [{ name: "in", of: (at) => at.in }, { name: "out", of: (at) => at.out }], rate);
-    this.lag = new Chart("First-token lag", [{ name: "p99", of: (at) => at.p99 }, { name: "p50", of: (at) => at.p50 }], seconds);
+    this.tokens = new Chart("Tokens a second", [{ name: "in", of: ["tokens_received"] }, { name: "out", of: ["tokens_forwarded"] }], rate);
+    this.lag = new Chart("First-token lag", [{ name: "p99", of: ["first_token_p99"] }, { name: "p50", of: ["first_token_p50"] }], seconds);
     this.backlog = new Chart("Backlog, tokens", [], short);
     this.load = new Chart("Requests", [], count);
     this.sinkNames = null;
@@ -88,7 +115,7 @@ class StreamPanel {
     this.plugins = table("Plugins", PLUGIN_HEADS, { hidden: false });
     this.noPlugins = h("p", { class: "empty" }, "No plugin: every row passes as it is. ", h("code", null, "afterbay plugin new NAME"), " makes one.");
     this.ends = h("dl", { class: "facts" });
-    this.noEnds = h("p", { class: "empty" }, "No request has ended yet.");
+    this.ended = h("div", { class: "ended" }, h("h3", null, "Ends"), this.ends);
     this.ledger = h("dl", { class: "facts" });
     this.journal = h("dl", { class: "facts" });
     this.meter = h("meter", { min: "0", max: "1", high: "0.8", "aria-label": "Journal, of its bound" });
@@ -101,14 +128,12 @@ class StreamPanel {
       this.sinks.node,
       this.plugins.node,
       this.noPlugins,
-      h("h3", null, "Ends"),
-      this.ends,
-      this.noEnds,
+      this.ended,
       h("div", { class: "pair" }, h("div", null, h("h3", null, "Ledger"), this.ledger), h("div", null, h("h3", null, "Journal"), this.meter, this.journal)),
     );
   }
 
-  update(stream, plugins, points) {
+  update(stream, plugins) {
     setBadge(this.state, ...streamState(stream));
     setText(this.requests, `${plural(stream.requests_live, "request")} live, ${plural(stream.senders, "scheduler connection")}`);
     for (const [key, , of] of FIGURES) {
@@ -117,14 +142,14 @@ class StreamPanel {
       setText(this.figures[key].note, note);
       setClass(this.figures[key].note, `note ${kind}`);
     }
-    this.charts(stream, points);
+    this.series(stream);
     keyed(this.sinks.body, stream.sinks, (sink) => sink.name, () => row(SINK_HEADS), sinkRow);
     this.plugins.node.hidden = plugins.length === 0;
     this.noPlugins.hidden = plugins.length > 0;
     keyed(this.plugins.body, plugins, (plugin) => plugin.plugin, () => row(PLUGIN_HEADS), pluginRow);
     const ends = Object.entries(stream.requests_ended);
     facts(this.ends, ends.map(([cause, number]) => [cause.replaceAll("_", " "), count(number), FAILURES.has(cause) ? "bad" : ""]));
-    this.noEnds.hidden = ends.length > 0;
+    this.ended.hidden = ends.length === 0;
     facts(this.ledger, ledgerFacts(stream.ledger));
     facts(this.journal, journalFacts(stream.journal));
     const { bytes: size, bytes_max: max } = stream.journal;
@@ -132,19 +157,23 @@ class StreamPanel {
     if (max) this.meter.value = size / max;
   }
 
-  charts(stream, points) {
+  // The lines of the charts that depend on what the stream has.
+  series(stream) {
     const names = stream.sinks.map((sink) => sink.name);
     const shown = `${names.join("\n")}${stream.load ? "+" : ""}`;
-    if (shown !== this.sinkNames) {
-      this.sinkNames = shown;
-      // Colours of more lines cannot be told apart.
-      const lines = names.slice(0, 4).map((name) => ({ name, of: (at) => at.sinks?.[name] }));
-      this.backlog.set(names.length > 4 ? [{ name: `all ${names.length} sinks`, of: (at) => at.sinks && Object.values(at.sinks).reduce((sum, one) => sum + one, 0) }] : lines);
-      const live = { name: "live", of: (at) => at.live };
-      const load = [{ name: "running", of: (at) => at.running }, { name: "waiting", of: (at) => at.waiting }];
-      this.load.set(stream.load ? load : [live]);
-    }
-    for (const chart of [this.tokens, this.lag, this.backlog, this.load]) chart.update(points);
+    if (shown === this.sinkNames) return;
+    this.sinkNames = shown;
+    const of = (name) => `waiting_tokens/${name}`;
+    // Colours of more lines cannot be told apart.
+    const lines = names.slice(0, 4).map((name) => ({ name, of: [of(name)] }));
+    this.backlog.set(names.length > 4 ? [{ name: `all ${names.length} sinks`, of: names.map(of) }] : lines);
+    const live = { name: "live", of: ["requests_live"] };
+    const load = [{ name: "running", of: ["running"] }, { name: "waiting", of: ["waiting"] }];
+    this.load.set(stream.load ? load : [live]);
+  }
+
+  draw(history) {
+    for (const chart of [this.tokens, this.lag, this.backlog, this.load]) chart.update(history, this.name);
   }
 }
 

@@ -1,5 +1,5 @@
 //! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`,
-//! `/v1/status`, `/v1/status/stream`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/erase`, `/v1/requests/{rid}/attributes`, `/v1/requests/{rid}/lease`, `/v1/steps`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
+//! `/v1/status`, `/v1/status/stream`, `/v1/status/history`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/erase`, `/v1/requests/{rid}/attributes`, `/v1/requests/{rid}/lease`, `/v1/steps`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
 //! `/v1/plugins/{plugin}/promote`, `/v1/reload` and `/v1/upgrade`.
 //!
 //! `dashboard` has the page at `/`, `access` decides who may call, `gate` refuses changes during a hand-over, `listen` binds and serves the sockets.
@@ -83,6 +83,7 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/readyz", get(ready))
         .route("/v1/status", get(status::now))
         .route("/v1/status/stream", get(status::stream))
+        .route("/v1/status/history", get(status::history))
         .route("/v1/requests", get(requests::list).layer(contents.clone()))
         .route("/v1/requests/{rid}", get(requests::one).layer(contents.clone()))
         .route("/v1/requests/{rid}/abort", post(abort))

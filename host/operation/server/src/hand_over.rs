@@ -112,12 +112,14 @@ async fn stop_and_give(
     running: &Running,
     deadline: Instant,
 ) -> Result<(), String> {
+    // Before the streams stop, because it may have megabytes.
+    let history = shared.status.history_text();
     let streams = stop(running, deadline).await?;
     shared.aborts.settle(ABORTS_MAX).await;
     shared.stores.pause();
     shared.directory.pause();
     let from = env!("CARGO_PKG_VERSION").to_owned();
-    let state = HandedState { from, streams, attributes: shared.attributes.hand_over() };
+    let state = HandedState { from, streams, attributes: shared.attributes.hand_over(), history };
     let state = serde_json::to_vec(&state).map_err(|error| error.to_string())?;
     let entries =
         descriptors(shared).map_err(|error| format!("a descriptor cannot be duplicated: {error}"))?;

@@ -139,6 +139,7 @@ impl Shared {
         let (events, health) = (Events::new(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
         let lock = taken.as_mut().and_then(|it| it.taken.take(&FdName::journal_lock()));
+        let history = taken.as_mut().map(|it| std::mem::take(&mut it.state.history)).unwrap_or_default();
         let (dir, options) = (&config.journal.dir, journal_options(&config));
         let directory = Arc::new(match lock {
             Some(lock) => JournalDirectory::take_over(dir, options, lock)?,
@@ -192,7 +193,7 @@ impl Shared {
         attributes.follow(&config);
         let records = Records::default();
         records.follow(&config);
-        let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
+        let status = Status::new(source, descriptors::for_admin(descriptors::limit()), &history);
         let shared = Shared {
             budget,
             config,

@@ -2,9 +2,11 @@
 //! `/v1/status/stream`.
 //!
 //! One task reads the counters once a second and keeps the last readings, of which rates and quantiles are the differences.
-//! `reading` says what is read, `answer` has the form of the answer, `journal_space` looks at the journal's directory.
+//! `reading` says what is read, `answer` has the form of the answer, `journal_space` looks at the journal's directory, `history`
+//! keeps the figures of the last hour and day.
 
 mod answer;
+mod history;
 mod journal_space;
 mod reading;
 
@@ -17,15 +19,17 @@ use crate::sinks::Sinks;
 use afterbay_events::{Health, Metrics};
 use afterbay_journal::JournalDirectory;
 use answer::{Answer, Process};
+use history::History;
+pub(crate) use history::Step;
 use journal_space::JournalSpace;
 use reading::{Reading, Readings};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 
-/// Time between two readings, and between two events of `/v1/status/stream`.
-const READ_EVERY: Duration = Duration::from_secs(1);
+/// A timer may be this early: the wall clock is not the timer's.
+const EARLY_MAX: Duration = Duration::from_millis(100);
 /// Readings between two looks at the journal's directory. A look lists every segment.
 const JOURNAL_EVERY: u64 = 5;
 /// Time for the streams to say how their plugins are. After that, the last known answer stands.
@@ -63,6 +67,7 @@ pub(crate) struct StatusSource {
 
 struct State {
     readings: Readings,
+    history: History,
     /// The last answer of the streams about their plugins.
     plugins: Arc<Vec<PluginView>>,
     /// Sends each status to the watchers. `None` once the process ends.
@@ -78,12 +83,14 @@ pub(crate) struct Watcher {
 }
 
 impl Status {
-    /// A status without readings, until [`Status::run`] runs. `connections` are those that each admin address may have.
-    pub(crate) fn new(source: StatusSource, connections: usize) -> Status {
+    /// A status without readings, until [`Status::run`] runs. `connections` are those that each admin address may have, `history` is
+    /// that of the process before, as [`Status::history_text`] gives it.
+    pub(crate) fn new(source: StatusSource, connections: usize, history: &str) -> Status {
         // Half of the connections stay for everything else.
         let watchers_max = WATCHERS_MAX.min(connections / 2).max(1);
         let state = State {
             readings: Readings::default(),
+            history: History::of_text(history),
             plugins: Arc::default(),
             sender: Some(watch::Sender::new("".into())),
         };
@@ -96,13 +103,11 @@ impl Status {
         }))
     }
 
-    /// Reads once a second, and sends the status to the watchers, if there are any.
+    /// Reads once a second, at whole seconds, and sends the status to the watchers, if there are any.
     pub(crate) async fn run(self) {
-        let mut ticks = interval(READ_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut space = Arc::new(JournalSpace::new(Instant::now()));
         for number in 0_u64.. {
-            ticks.tick().await;
+            let second = if number == 0 { 0 } else { next_second().await };
             if number.is_multiple_of(JOURNAL_EVERY) {
                 space = self.look_at_journal(space.clone()).await.unwrap_or(space);
             }
@@ -113,6 +118,10 @@ impl Status {
             let is_watched = {
                 let mut state = self.lock();
                 state.readings.push(reading);
+                if number > 0 {
+                    let values = answer::values(&self.0.source, &state.readings);
+                    state.history.push(second, values);
+                }
                 state.sender.as_ref().is_some_and(|sender| sender.receiver_count() > 0)
             };
             if is_watched {
@@ -145,9 +154,20 @@ impl Status {
             }
             Ok(Err(_)) | Err(_) => true,
         };
-        let answer = Answer::new(source, &self.0.process, &state.readings, &state.plugins, are_stale);
+        let plugins = (state.plugins.as_slice(), are_stale);
+        let answer = Answer::new(source, &self.0.process, &state.readings, state.history.end(), plugins);
         // The answer has no map whose keys are not text, so that it can always be written.
         serde_json::to_string(&answer).unwrap_or_default()
+    }
+
+    /// The last `count` points of each figure, or of one figure of each stream, as JSON.
+    pub(crate) fn history(&self, step: Step, count: usize, figure: Option<&str>) -> String {
+        serde_json::to_string(&self.lock().history.view(step, count, figure)).unwrap_or_default()
+    }
+
+    /// The history, for the next process.
+    pub(crate) fn history_text(&self) -> String {
+        self.lock().history.to_text()
     }
 
     /// Adds a watcher.
@@ -191,4 +211,12 @@ impl Watcher {
         self.receiver.changed().await.ok()?;
         Some(self.receiver.borrow_and_update().clone())
     }
+}
+
+/// Waits for the next whole second of the wall clock. Returns the second that it is then, in Unix time.
+async fn next_second() -> u64 {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let next = Duration::from_secs((now() + EARLY_MAX).as_secs() + 1);
+    tokio::time::sleep(next.saturating_sub(now())).await;
+    (now() + EARLY_MAX).as_secs()
 }

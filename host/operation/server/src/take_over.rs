@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// The version of the state in a hand-over.
-const STATE_VERSION: u32 = 1;
+const STATE_VERSION: u32 = 2;
 
 /// The version of each format that this binary reads and writes, in words: the journal, the store of plugins, and the state in a
 /// hand-over. A process takes over only from one with the same formats.
@@ -32,6 +32,8 @@ pub(crate) struct HandedState {
     pub(crate) from: String,
     pub(crate) streams: Vec<StreamState>,
     pub(crate) attributes: Vec<HandedEntry>,
+    /// The figures of the last hour and day, in a form of their own.
+    pub(crate) history: String,
 }
 
 /// The state and the descriptors of the running process, which stands still until [`TakeOver::confirm`].
@@ -119,7 +121,7 @@ mod tests {
         let config = Config::new(stream, "/var/lib/afterbay");
         let state = |stream: &str| {
             let json = format!(
-                r#"{{"from":"0.1.0","attributes":[],"streams":[{{"stream":"{stream}","plugins":{{"plugins":[]}},"holds":[]}}]}}"#
+                r#"{{"from":"0.1.0","attributes":[],"history":"","streams":[{{"stream":"{stream}","plugins":{{"plugins":[]}},"holds":[]}}]}}"#
             );
             serde_json::from_str::<HandedState>(&json).unwrap()
         };

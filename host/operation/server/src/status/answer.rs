@@ -1,13 +1,14 @@
 //! The answer of `/v1/status`. `docs/src/operate/admin.md` describes each field.
 
 use super::StatusSource;
+use super::history::Key;
 use super::journal_space::Limit;
 use super::reading::{Between, Buckets, Readings, StreamReading};
 use crate::plugins::{PluginView, rfc3339};
 use crate::signals::StreamLoad;
 use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters};
 use afterbay_journal_view::follower::CopyStatus;
-use afterbay_scheduler::signals::{LoadSnapshot, SourceReport};
+use afterbay_scheduler::signals::{LoadSnapshot, LoadValues, SourceReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -30,6 +31,8 @@ pub(super) struct Answer<'a> {
     conditions: Vec<ConditionView>,
     copies: Vec<CopyStatus>,
     streams: Vec<StreamView>,
+    /// The second of the last points of `/v1/status/history`, Unix time; 0 without one.
+    history_end: u64,
     plugins: &'a [PluginView],
     /// Whether a stream did not answer in time: `plugins` is then the last known answer.
     plugins_stale: bool,
@@ -141,8 +144,8 @@ impl<'a> Answer<'a> {
         source: &StatusSource,
         process: &Process,
         readings: &Readings,
-        plugins: &'a [PluginView],
-        plugins_stale: bool,
+        history_end: u64,
+        (plugins, plugins_stale): (&'a [PluginView], bool),
     ) -> Answer<'a> {
         let streams = source.signals.streams().into_iter();
         Answer {
@@ -156,10 +159,39 @@ impl<'a> Answer<'a> {
             conditions: source.health.conditions().into_iter().map(ConditionView::new).collect(),
             copies: source.follower.copies(),
             streams: streams.map(|stream| StreamView::new(stream, source, readings)).collect(),
+            history_end,
             plugins,
             plugins_stale,
         }
     }
+}
+
+/// The figures of every stream at the last reading, for the history. A figure that is not known is left out.
+pub(super) fn values(source: &StatusSource, readings: &Readings) -> BTreeMap<Key, f64> {
+    let mut values = BTreeMap::new();
+    for stream in source.signals.streams() {
+        // Without a growth in the last second the rates are those of no time.
+        let is_known = readings.second(&stream.stream).is_some();
+        let StreamView { name, rates, first_token_seconds: first, load, requests_live, sinks, .. } =
+            StreamView::new(stream, source, readings);
+        let load = load.as_ref().and_then(LoadSnapshot::fresh);
+        let load = |of: fn(&LoadValues) -> Option<u64>| load.and_then(of).map(|count| count as f64);
+        let known = [
+            ("tokens_received", is_known.then_some(rates.tokens_received)),
+            ("tokens_forwarded", is_known.then_some(rates.tokens_forwarded)),
+            ("first_token_p50", first.as_ref().map(|times| times.p50)),
+            ("first_token_p99", first.as_ref().map(|times| times.p99)),
+            ("running", load(|load| load.running)),
+            ("waiting", load(|load| load.waiting)),
+            ("requests_live", Some(requests_live as f64)),
+        ];
+        let known = known.into_iter().filter_map(|(figure, value)| Some((figure.to_owned(), value?)));
+        let waiting = sinks
+            .into_iter()
+            .map(|sink| (format!("waiting_tokens/{}", sink.name), sink.waiting_tokens as f64));
+        values.extend(known.chain(waiting).map(|(figure, value)| ((name.clone(), figure), value)));
+    }
+    values
 }
 
 impl ConditionView {

@@ -109,12 +109,15 @@ impl Readings {
         let (first, last) = (self.0.get(from)?, self.0.back()?);
         // A stream that started in between has counted from 0.
         let (before, after) = (first.streams.get(stream).unwrap_or(&ZERO), last.streams.get(stream)?);
-        Some(Between { before, after, time: last.at - first.at }).filter(|between| !between.time.is_zero())
+        // A counter that began again at 0 has no known growth.
+        let is_known = before.frames_received <= after.frames_received;
+        let between = Between { before, after, time: last.at - first.at };
+        Some(between).filter(|between| is_known && !between.time.is_zero())
     }
 }
 
 impl Between<'_> {
-    /// The growth of a counter per second. A counter that began again at 0 has grown by nothing.
+    /// The growth of a counter per second.
     pub(super) fn rate(&self, of: fn(&StreamReading) -> u64) -> f64 {
         of(self.after).saturating_sub(of(self.before)) as f64 / self.time.as_secs_f64()
     }
@@ -168,7 +171,7 @@ mod tests {
     }
 
     fn tokens(tokens_received: u64) -> StreamReading {
-        StreamReading { tokens_received, ..StreamReading::default() }
+        StreamReading { tokens_received, frames_received: tokens_received, ..StreamReading::default() }
     }
 
     #[test]
@@ -181,7 +184,7 @@ mod tests {
         readings.push(reading(3, base, tokens(190)));
         assert_eq!(rate(&readings), Some(20.0));
         readings.push(reading(4, base, tokens(5)));
-        assert_eq!(rate(&readings), Some(0.0));
+        assert_eq!(rate(&readings), None);
         assert!(readings.second("other").is_none());
     }
 

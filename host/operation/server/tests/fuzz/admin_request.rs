@@ -100,7 +100,7 @@ impl Process {
             erasures: Erasures::new(&self.directory, &self.requests, &events),
             reloads: ReloadQueue::new().0,
             upgrades: Upgrades::new().0,
-            status: Status::new(source, 64),
+            status: Status::new(source, 64, ""),
             requests: self.requests.clone(),
             gate: Gate::default(),
             metrics,

@@ -15,6 +15,7 @@ fn seeds() -> Vec<Vec<u8>> {
         "/readyz",
         "/v1/status",
         "/v1/status/stream",
+        "/v1/status/history?by=minute&last=5",
         "/v1/plugins",
         "/v1/requests",
         "/v1/requests/private-rid",

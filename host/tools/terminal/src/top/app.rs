@@ -2,7 +2,6 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::Value;
-use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::top::fields::{Clock, safe};
@@ -12,9 +11,6 @@ use crate::top::poll::{Answer, Question};
 
 /// The requests of one page of the list.
 const PAGE: usize = 200;
-
-/// The seconds of a stream that are kept for the curve.
-const HISTORY: usize = 300;
 
 /// The time for which the replacement of the process is shown.
 const NOTICE: Duration = Duration::from_secs(60);
@@ -63,8 +59,6 @@ pub(crate) struct App {
     pub(crate) lost: Option<(Instant, String)>,
     /// The replacement of the process, and when it was seen.
     pub(crate) replaced: Option<(Instant, String)>,
-    /// The tokens that each stream received in its last seconds, the latest last.
-    pub(crate) history: BTreeMap<String, VecDeque<u64>>,
     /// The selected row of each view.
     selected: [usize; VIEWS.len()],
     pub(crate) requests: Requests,
@@ -108,7 +102,6 @@ impl App {
             status: None,
             lost: None,
             replaced: None,
-            history: BTreeMap::new(),
             selected: Default::default(),
             requests: Requests::default(),
             life: None,
@@ -191,17 +184,6 @@ impl App {
                 version(&status)
             );
             self.replaced = Some((now, words));
-        }
-        let mut history = std::mem::take(&mut self.history);
-        for stream in list(&status, "streams") {
-            let name = stream["name"].as_str().unwrap_or_default();
-            let mut seconds = history.remove(name).unwrap_or_default();
-            if seconds.len() == HISTORY {
-                seconds.pop_front();
-            }
-            seconds
-                .push_back(stream["rates"]["tokens_received"].as_f64().unwrap_or_default().max(0.0) as u64);
-            self.history.insert(name.to_owned(), seconds);
         }
         self.status = Some(status);
         for view in (0..VIEWS.len()).filter(|view| *view != REQUESTS) {

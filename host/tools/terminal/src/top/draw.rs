@@ -13,6 +13,7 @@ use crate::top::app::{App, REQUESTS, STREAMS, VIEWS};
 use crate::top::fields::{Tone, long, safe};
 use crate::top::grid::{self, Grid, cut, facts};
 use crate::top::plain::{list, sentence, version};
+use crate::top::poll;
 
 /// The most lines of a curve.
 const CURVE: u16 = 8;
@@ -174,16 +175,21 @@ fn page(app: &App) -> Line<'static> {
 
 /// Draws the tokens a second, one column for each second, if there is room for two lines.
 fn draw_curve(app: &App, stream: Option<&str>, frame: &mut Frame<'_>, area: Rect) {
-    let Some(history) = stream.and_then(|name| app.history.get(name)).filter(|_| area.height > 2) else {
-        return;
-    };
+    let status = app.status.as_ref().filter(|_| area.height > 2);
+    let (Some(status), Some(stream)) = (status, stream) else { return };
     let [title, curve] = Layout::vertical([Constraint::Length(1), Constraint::Max(CURVE)]).areas(area);
-    let shown: Vec<u64> =
-        history.iter().skip(history.len().saturating_sub(curve.width.into())).copied().collect();
-    let (span, most) = (shown.len(), crate::count(shown.iter().copied().max().unwrap_or(0)));
+    // A second of which nothing is known is no number.
+    let points = list(&status["history"]["streams"][stream], poll::CURVE.0).iter();
+    let points = points.map(|point| point.as_f64().map(|tokens| tokens.max(0.0) as u64));
+    let known: Vec<Option<u64>> = points.skip_while(Option::is_none).collect();
+    let shown = &known[known.len().saturating_sub(curve.width.into())..];
+    let (span, most) = (shown.len(), crate::count(shown.iter().flatten().copied().max().unwrap_or(0)));
     let text = format!("tokens received a second, the last {span} s; the highest is {most}");
     frame.render_widget(Line::styled(text, app.theme.style(Tone::Faint)), title);
-    frame.render_widget(Sparkline::default().data(shown).style(app.theme.style(Tone::Marked)), curve);
+    frame.render_widget(
+        Sparkline::default().data(shown.iter().copied()).style(app.theme.style(Tone::Marked)),
+        curve,
+    );
 }
 
 /// One request: its legs with their rows, who shared its batches, and its stages.

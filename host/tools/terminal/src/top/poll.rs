@@ -62,9 +62,16 @@ pub(crate) fn poll(admin: &impl Admin, desk: &Desk, send: impl Fn(Answer) -> boo
     }
 }
 
-/// Asks for the status. The sinks of all streams are also a list of its own, each with the name of its stream.
+/// The figure of the curve, and the seconds of it that are asked for: the widest curve.
+pub(crate) const CURVE: (&str, usize) = ("tokens_received", 300);
+
+/// Asks for the status. The sinks of all streams are also a list of its own, each with the name of its stream, and `history` has the
+/// last seconds of the curve.
 pub(crate) fn status(admin: &impl Admin) -> Result<Value, String> {
     let mut status = ask(admin, &["status"], &[])?;
+    let (figure, seconds) = CURVE;
+    let query = [("by", "second".to_owned()), ("last", seconds.to_string()), ("figure", figure.to_owned())];
+    let history = ask(admin, &["status", "history"], &query)?;
     let mut all = Vec::new();
     for stream in status["streams"].as_array().into_iter().flatten() {
         for sink in stream["sinks"].as_array().into_iter().flatten() {
@@ -77,6 +84,7 @@ pub(crate) fn status(admin: &impl Admin) -> Result<Value, String> {
     }
     if let Some(fields) = status.as_object_mut() {
         fields.insert("sinks".to_owned(), all.into());
+        fields.insert("history".to_owned(), history);
     }
     Ok(status)
 }

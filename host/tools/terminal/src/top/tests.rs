@@ -40,8 +40,8 @@ fn app(status: &Value) -> App {
 fn take(app: &mut App, status: &Value) {
     struct Fixed(Value);
     impl Admin for Fixed {
-        fn get(&self, _: &[&str], _: &[(&str, String)]) -> Result<(bool, Value), String> {
-            Ok((true, self.0.clone()))
+        fn get(&self, path: &[&str], _: &[(&str, String)]) -> Result<(bool, Value), String> {
+            Ok((true, if path.len() == 1 { self.0.clone() } else { self.0["history"].clone() }))
         }
     }
     app.answer((None, poll::status(&Fixed(status.clone()))), Instant::now());
@@ -94,13 +94,11 @@ fn expect(app: &mut App, name: &str) {
 
 #[test]
 fn each_view_fits_a_wide_a_usual_and_a_tiny_terminal() {
-    let mut app = app(&status());
-    // A minute of tokens, so that there is a curve.
-    for second in 0..60_u64 {
-        let mut next = status();
-        next["streams"][0]["rates"]["tokens_received"] = json!(second * 1700);
-        take(&mut app, &next);
-    }
+    let mut status = status();
+    // A minute of tokens, so that there is a curve, with a hand-over in it.
+    let points = (0..300).map(|at| (at >= 240 && !(270..273).contains(&at)).then(|| (at - 240) * 1700));
+    status["history"] = json!({"streams": {"decode-0": {"tokens_received": points.collect::<Vec<_>>()}}});
+    let mut app = app(&status);
     expect(&mut app, "streams");
     type_text(&mut app, "r");
     take_requests(&mut app, &fixture(include_str!("tests/requests.json")));
@@ -390,6 +388,7 @@ fn a_new_question_is_asked_at_once_and_a_refusal_has_its_own_words() {
         !is_life
     });
     // The first question was replaced before it was asked.
-    assert_eq!(*admin.0.lock().unwrap(), ["status", "requests/x"]);
+    let curve = "status/history by=second last=300 figure=tokens_received";
+    assert_eq!(*admin.0.lock().unwrap(), ["status", curve, "requests/x"]);
     assert_eq!(*answers.borrow(), ["\"0.1.0\"", "there is no request \"x\""]);
 }
