@@ -37,14 +37,14 @@ from starlette.requests import Request
 from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
 from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
-from afterbay_connector.tenant import TenantSource
-from afterbay_vllm.tenants import put_tenant
+from afterbay_connector.request_id import IdParts, TenantSource
+from afterbay_vllm.ids import put_parts
 wrapped = [hasattr(function, "__wrapped__") for function in (OpenAIServingChat.create_chat_completion, OpenAIServingCompletion.create_completion)]
 async def receive(): ...
 raw = Request({"type": "http", "headers": [(b"x-request-id", b"gw-7"), (b"x-tenant", b"acme")]}, receive)
 raw.headers
 body = CompletionRequest(model="m", prompt="a")
-passed = put_tenant(TenantSource("X-Tenant"), body, raw)
+passed = put_parts(IdParts(TenantSource("X-Tenant")), body, raw)
 passed.state.metadata = 1
 print(json.dumps([wrapped, OpenAIServingCompletion._base_request_id(passed, body.request_id), raw.state.metadata]))
 """
