@@ -83,7 +83,7 @@ impl FrameDecoder {
 
     /// Decodes the bytes of a frame that is read back from the journal. An introduction there is of frames long past.
     pub fn decode_bytes(&mut self, bytes: Bytes) -> wire::DecodedFrame {
-        if wire::is_of_connector(&bytes) {
+        if wire::is_internal(&bytes) {
             return wire::decode(bytes, self.layouts());
         }
         self.0.decode(bytes)

@@ -54,7 +54,7 @@ impl SettledContent {
 
     /// Sends the barrier unchanged.
     pub fn from_barrier(barrier: &Barrier) -> SettledContent {
-        if barrier.is_of_connector() {
+        if barrier.is_internal() {
             return Content::Nothing.into();
         }
         if barrier.may_be_overtaken() {

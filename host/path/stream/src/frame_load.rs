@@ -63,7 +63,7 @@ impl FrameLoadReader {
     /// Hands on the frame if it is a message of the connector.
     pub(crate) fn hand_on(&self, decoded: &Decoded) {
         if let Decoded::Barrier(decoded) = decoded
-            && decoded.barrier().is_of_connector()
+            && decoded.barrier().is_internal()
             && let Some(take) = &self.connector
         {
             take(decoded.barrier());

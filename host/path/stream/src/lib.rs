@@ -19,6 +19,7 @@ mod markers;
 mod poison;
 // The pressure snapshot for plugins.
 mod pressure;
+mod written_signals;
 // The stages between the journal and the sinks.
 mod stages;
 // All stages in their order.
@@ -67,3 +68,4 @@ pub use runner::Ended;
 pub use setup::{Reopen, Setup, SinkSetup};
 pub use stream::{PreparedStream, Stream};
 pub use trial::{Trial, TrialPlugin, TrialSetup};
+pub use written_signals::{WrittenSignals, recorded_signals};

@@ -43,6 +43,7 @@ impl Pipeline {
         on_written: &mut dyn FnMut(&mut dyn Iterator<Item = FrameToSend>),
     ) -> bool {
         self.persist_release_marker(now);
+        self.persist_signals(now);
         for _ in 0..FRAMES_PER_ROUND {
             if self.full().is_some() {
                 break;
@@ -92,6 +93,17 @@ impl Pipeline {
     /// Persists a release marker if held rows are due to be released.
     fn persist_release_marker(&mut self, now: Timestamp) {
         if self.full().is_none() && self.stages.persist_release_marker(now) {
+            self.carry(1, now);
+        }
+    }
+
+    /// Persists the signals that plugins were last called for, if the journal does not have them yet.
+    fn persist_signals(&mut self, now: Timestamp) {
+        if !self.pressure.has_unrecorded() || self.full().is_some() {
+            return;
+        }
+        if let Some(signals) = self.pressure.take_unrecorded(now) {
+            self.stages.frame_log.persist(signals, now);
             self.carry(1, now);
         }
     }

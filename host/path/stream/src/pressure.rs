@@ -1,12 +1,16 @@
 //! The pressure snapshot for plugins that are granted `signals`: the stream's queues, its readers, and the scheduler's load.
 //!
-//! Owns the times of the snapshots, and decides which difference is a change that plugins are called for.
+//! Owns the times of the snapshots, and decides which difference is a change that plugins are called for. Each change is recorded in
+//! the journal as a frame of Afterbay's own, so that recorded traffic has its signals.
 
 use crate::delivery::Sink as DeliverySink;
+use crate::written_signals;
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::ledger::Ledger;
+use afterbay_batch::{Received, Timestamp};
 use afterbay_events::ReaderState;
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
+use bytes::Bytes;
 use std::time::{Duration, Instant};
 
 /// Returns the scheduler's load; `None` if no source has reported any. Must not block.
@@ -23,11 +27,13 @@ pub(crate) struct Pressure {
     snapshot_at: Instant,
     /// The snapshot that plugins were last called for.
     last: Option<Snapshot>,
+    /// The message with the last change, until the journal has room for it.
+    unrecorded: Option<Bytes>,
 }
 
 impl Pressure {
     pub(crate) fn new(scheduler: SchedulerLoad, now: Instant) -> Pressure {
-        Pressure { scheduler, snapshot_at: now, last: None }
+        Pressure { scheduler, snapshot_at: now, last: None, unrecorded: None }
     }
 
     /// The time of the next snapshot.
@@ -79,8 +85,19 @@ impl Pressure {
         let is_change = self.last.as_ref().is_none_or(|last| has_changed(last, &snapshot));
         if is_change {
             self.last = Some(snapshot.clone());
+            self.unrecorded = written_signals::record(&snapshot);
         }
         (snapshot, is_change)
+    }
+
+    /// Whether a change is to be recorded.
+    pub(crate) fn has_unrecorded(&self) -> bool {
+        self.unrecorded.is_some()
+    }
+
+    /// The frame that records the last change, once.
+    pub(crate) fn take_unrecorded(&mut self, now: Timestamp) -> Option<Received> {
+        Some(Received { bytes: self.unrecorded.take()?, at: now })
     }
 }
 

@@ -8,6 +8,7 @@ use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
 use crate::setup::SinkSetup;
 use crate::stages::Stages;
+use crate::written_signals::recorded_signals;
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::{AttributesOf, Ledger, LedgerLinks, RestartGap};
@@ -68,6 +69,8 @@ pub struct Trial {
     clock: RecordedClock,
     abandon_after: Duration,
     abandon_at: Instant,
+    /// Whether a frame had signals.
+    has_signals: bool,
     calls: Arc<NoService>,
     metrics: Metrics,
     events: Recorder,
@@ -146,6 +149,7 @@ impl Trial {
             clock: RecordedClock { begun, now: begun },
             abandon_after,
             abandon_at: begun.instant + ABANDON_EVERY,
+            has_signals: false,
             calls,
             metrics,
             events: recorder,
@@ -159,6 +163,10 @@ impl Trial {
         let at = self.clock.at(received_unix_ns);
         self.advance(at.instant);
         self.clock.now = at;
+        if let Some(signals) = recorded_signals(&bytes) {
+            self.has_signals = true;
+            self.stages.chain.set_signals(&signals, true, &self.stages.ledger, at);
+        }
         self.stages.frame_log.persist(Received { bytes, at }, at);
         let frame = self.stages.frame_log.last_frame();
         self.carry(at);
@@ -260,9 +268,9 @@ impl Trial {
         self.calls.0.load(Ordering::Relaxed)
     }
 
-    /// Whether a plugin reads the signals, which a trial does not have.
-    pub fn wants_signals(&self) -> bool {
-        self.stages.chain.wants_signals()
+    /// Whether a plugin reads the signals, and no frame had any.
+    pub fn lacks_signals(&self) -> bool {
+        self.stages.chain.wants_signals() && !self.has_signals
     }
 
     /// The plugins, in the order of the chain.

@@ -9,6 +9,7 @@ use crate::introduction::{Introduction, is_introduction};
 use crate::layouts::Layouts;
 use crate::request::{RequestRecord, is_end, is_left, is_record, read_rid};
 use crate::sglang;
+use crate::signals::is_signals;
 use crate::smg;
 use crate::vllm;
 
@@ -19,9 +20,9 @@ pub struct Decoder {
     sglang: sglang::FrameDecoder,
 }
 
-/// Whether the frame is a message of the engine's connector, which no reader gets.
-pub fn is_of_connector(frame: &[u8]) -> bool {
-    is_introduction(frame) || is_record(frame) || is_end(frame) || is_left(frame)
+/// Whether the frame is a message of the engine's connector, or a record of Afterbay's own. No reader gets it.
+pub fn is_internal(frame: &[u8]) -> bool {
+    is_introduction(frame) || is_record(frame) || is_end(frame) || is_left(frame) || is_signals(frame)
 }
 
 /// Decodes one frame. A stream uses a [`Decoder`] instead.
@@ -72,6 +73,9 @@ impl Decoder {
         if is_left(&frame) {
             let kind = BarrierKind::Left { rid: read_rid(&frame) };
             return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
+        }
+        if is_signals(&frame) {
+            return DecodedFrame::Barrier(Barrier::new(BarrierKind::Signals, frame, false, None));
         }
         match self.layouts.engine.unwrap_or_else(|| engine_of(&frame)) {
             Engine::Vllm => vllm::decode(frame, &self.layouts.outputs),

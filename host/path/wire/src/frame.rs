@@ -70,6 +70,8 @@ pub enum BarrierKind {
         /// The request's rid, or the reason why it cannot be read.
         rid: Result<String, RequestRecordError>,
     },
+    /// Afterbay records the signals that it announced to plugins. No reader gets the message.
+    Signals,
     /// A batch with no rows. vLLM sends statistics and the names of ended requests so.
     Idle {
         /// The message.
@@ -95,6 +97,7 @@ impl fmt::Display for BarrierKind {
             BarrierKind::End { rid: Err(error) } | BarrierKind::Left { rid: Err(error) } => {
                 write!(f, "{error}")
             }
+            BarrierKind::Signals => write!(f, "signals"),
             BarrierKind::Idle { kind } => write!(f, "idle {kind}"),
             BarrierKind::NotUnderstood { error } => write!(f, "{error}"),
         }
@@ -111,8 +114,8 @@ impl Barrier {
         Barrier { kind, bytes, counted, columns }
     }
 
-    /// Whether the frame is a message of the engine's connector, which no reader gets.
-    pub fn is_of_connector(&self) -> bool {
+    /// Whether the frame is a message of the engine's connector, or a record of Afterbay's own. No reader gets it.
+    pub fn is_internal(&self) -> bool {
         let kind = &self.kind;
         matches!(
             kind,
@@ -120,6 +123,7 @@ impl Barrier {
                 | BarrierKind::Request { .. }
                 | BarrierKind::End { .. }
                 | BarrierKind::Left { .. }
+                | BarrierKind::Signals
         )
     }
 

@@ -46,13 +46,14 @@ mod json;
 mod json_values;
 mod layouts;
 mod request;
+mod signals;
 mod facts;
 mod token_facts;
 
 pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::{Engine, TopLogprobs};
 pub use batch::{Batch, BatchPart, EngineLoad, RidCells, Unread, is_first};
-pub use decode::{Decoder, decode, is_of_connector};
+pub use decode::{Decoder, decode, is_internal};
 pub use edit::{BlankRow, Edit, FinishReason, TokenEdit};
 pub use erase::ErasedFrame;
 pub use error::{AbortError, EraseError, PackError, RowsError, WireError};
@@ -68,3 +69,4 @@ pub use request::{
     Bootstrap, Grammar, Logprobs, Multimodal, RequestRecord, RequestRecordError, Sampling, Trace,
 };
 pub use sglang::{columns, is_health_check, synth};
+pub use signals::{read_signals, signals_frame};

@@ -8,7 +8,7 @@ use afterbay_journal_view::legs;
 use afterbay_journal_view::parse_time;
 use afterbay_sockets::{Endpoint, OutgoingFrame, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_terminal::{self as screen, seconds};
-use afterbay_wire::{DecodedFrame, Decoder, Layouts, is_of_connector};
+use afterbay_wire::{DecodedFrame, Decoder, Layouts, is_internal};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use std::process::ExitCode;
@@ -82,7 +82,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
                 let (frame, _) = frame?;
                 // A release marker is Afterbay's own; its rows are in the frames that they were received in.
                 // No reader takes a message of the connector.
-                if frame.is_release_marker() || is_of_connector(&frame.bytes) {
+                if frame.is_release_marker() || is_internal(&frame.bytes) {
                     continue;
                 }
                 paced(frame.received_unix_ns, frame.bytes.into(), &mut reader)?;

@@ -8,10 +8,12 @@ use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StoredFra
 use afterbay_journal::stored_rid;
 use afterbay_journal_tools::{OpenSource, Source};
 use afterbay_journal_view::legs;
+use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{AskedRequest, ColumnSet, PlainValues};
-use afterbay_stream::{asked_request, finish_kind, row_counts, row_facts};
+use afterbay_stream::{asked_request, finish_kind, recorded_signals, row_counts, row_facts};
 use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Layouts};
 use anyhow::{Context, bail};
+use bytes::Bytes;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -114,6 +116,8 @@ struct Frames<'t> {
     erased: HashSet<String>,
     /// The records of requests that have had no row yet, by rid.
     asked: BTreeMap<String, AskedRequest>,
+    /// The last signals that no batch has.
+    signals: Option<Snapshot>,
     /// The sink for rows that name none.
     sink: String,
     /// Whether a row was found.
@@ -129,7 +133,18 @@ impl<'t> Frames<'t> {
         let (decoder, rid) = (Decoder::new(Layouts::builtin()), args.rid.clone());
         let (sink, asked) = (args.sink.clone().unwrap_or_default(), BTreeMap::new());
         let (barriers, erased) = (Barriers::new(), HashSet::new());
-        Ok(Frames { decoder, take, barriers, is_named, rid, erased, asked, sink, known: false })
+        Ok(Frames {
+            decoder,
+            take,
+            barriers,
+            is_named,
+            rid,
+            erased,
+            asked,
+            signals: None,
+            sink,
+            known: false,
+        })
     }
 
     fn of_files(&mut self, files: &[PathBuf]) -> anyhow::Result<()> {
@@ -175,7 +190,8 @@ impl<'t> Frames<'t> {
     }
 
     fn frame(&mut self, from: String, time_ms: u64, bytes: Vec<u8>) -> anyhow::Result<()> {
-        match self.decoder.decode(bytes.into()) {
+        let bytes = Bytes::from(bytes);
+        match self.decoder.decode(bytes.clone()) {
             DecodedFrame::Barrier(Barrier { kind: BarrierKind::NotUnderstood { error }, .. })
                 if self.is_named =>
             {
@@ -186,6 +202,10 @@ impl<'t> Frames<'t> {
                 if self.is_wanted(&rid) {
                     self.asked.insert(rid.into_owned(), asked_request(&record));
                 }
+                Ok(())
+            }
+            DecodedFrame::Barrier(Barrier { kind: BarrierKind::Signals, .. }) => {
+                self.signals = recorded_signals(&bytes).or(self.signals.take());
                 Ok(())
             }
             DecodedFrame::Barrier(barrier) => {
@@ -213,6 +233,7 @@ impl<'t> Frames<'t> {
         let without = batch.rows.iter_mut().filter(|row| row.sink.is_empty());
         without.for_each(|row| row.sink.clone_from(&self.sink));
         batch.updates.asked.append(&mut self.asked);
+        batch.updates.signals = batch.updates.signals.take().or(self.signals.take());
         self.known = true;
         (self.take)(batch)
     }

@@ -3,11 +3,12 @@
 use crate::contract_names;
 use crate::plugin_args::{UsageError, default_limits, parse_deadline, parse_memory, with_files};
 use crate::row::{self, Batch, Row};
-use crate::updates::{Updates, WrittenSignals};
+use crate::updates::Updates;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
     AskedRequest, FinishKind, Limits, PlainValues, RowFacts, Store, TokenId, TopLogprobs,
 };
+use afterbay_stream::WrittenSignals;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

@@ -139,7 +139,8 @@ impl Checker {
                     | BarrierKind::Introduction { .. }
                     | BarrierKind::Request { .. }
                     | BarrierKind::End { .. }
-                    | BarrierKind::Left { .. } => self.record.controls += 1,
+                    | BarrierKind::Left { .. }
+                    | BarrierKind::Signals => self.record.controls += 1,
                     BarrierKind::Idle { .. } => self.record.idle += 1,
                     BarrierKind::NotUnderstood { error } => {
                         self.faults.not_understood += 1;

@@ -97,8 +97,8 @@ impl StreamTrial {
         let mut report = self.report;
         report.plugins = PluginFigures::of(&self.trial);
         report.plugins.subtract(self.before.as_ref());
-        if self.trial.wants_signals() {
-            report.missing.push("no plugin gets signals: the journal does not have them".to_owned());
+        if self.trial.lacks_signals() {
+            report.missing.push("no plugin gets signals: the journal has none".to_owned());
         }
         if self.trial.calls_not_sent() > 0 {
             let calls = screen::count(self.trial.calls_not_sent());

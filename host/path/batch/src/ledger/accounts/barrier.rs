@@ -21,7 +21,8 @@ impl Ledger {
             | BarrierKind::Introduction { .. }
             | BarrierKind::Request { .. }
             | BarrierKind::End { .. }
-            | BarrierKind::Left { .. } => (BarrierLabel::Control, Passage::Barrier((&text).into())),
+            | BarrierKind::Left { .. }
+            | BarrierKind::Signals => (BarrierLabel::Control, Passage::Barrier((&text).into())),
             BarrierKind::Idle { .. } => (BarrierLabel::Idle, Passage::Barrier((&text).into())),
             BarrierKind::NotUnderstood { error } => {
                 self.report_not_understood(persisted, error.label(), text.clone(), FORWARDED.to_owned());
