@@ -297,6 +297,12 @@ impl Config {
         self
     }
 
+    /// Lets clients read their requests at this address.
+    pub fn clients(mut self, listen: &str, key_file: &str) -> Config {
+        writeln!(self.legs, "[clients]\nlisten = {listen:?}\nkey_file = {key_file:?}").unwrap();
+        self
+    }
+
     /// Publishes the received frames at this endpoint, with these lines.
     pub fn tap(mut self, listen: &str, lines: &str) -> Config {
         writeln!(self.legs, "[tap]\nlisten = {listen:?}\n{lines}").unwrap();

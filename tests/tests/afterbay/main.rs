@@ -6,6 +6,7 @@ mod admin;
 mod attributes;
 mod budget;
 mod calls;
+mod clients;
 mod commands;
 mod component_reload;
 mod config_reload;

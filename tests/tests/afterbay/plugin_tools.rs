@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use afterbay_tests::commands::{afterbay_command, json_lines, run_afterbay, run_command, show, verify};
+use afterbay_tests::commands::{afterbay_command, json_lines, run_afterbay, run_command, show};
 use afterbay_tests::components::{example, guest};
 use afterbay_tests::frames::{SynthRequest, WIRES, batch};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, fixtures, repository};
-use afterbay_wire::synth::SynthWire::Msgpack;
 use afterbay_wire::{DecodedFrame, Layouts, RequestRecord};
 use serde_json::{Value, json};
 
@@ -167,34 +166,6 @@ fn plugin_run_on_a_journal_repeats_the_streams_verdicts_and_writes_nothing() {
         assert_eq!(rows, "6 rows of 1 requests in 6 batches: 3 as they came, 1 finish, 2 swallowed");
         assert_eq!(contents(&sandbox.journal()), before, "the journal was changed");
     }
-}
-
-#[test]
-fn plugin_run_on_a_journal_gives_the_plugin_the_signals_that_the_streams_plugin_had() {
-    let sandbox = Sandbox::new();
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let config =
-        sandbox.config().plugin("p", &guest("remembers"), "").granted(r#"["log", "signals", "request"]"#);
-    let afterbay = Afterbay::run(&sandbox, &config);
-    let signals = afterbay.event("PluginLog")["line"].as_str().unwrap().to_owned();
-    assert!(signals.starts_with("live 0, sinks [reader "), "{signals}");
-    let mut sender = Sender::connect(&sandbox.scheduler_side());
-    let mut request = SynthRequest::new("r");
-    for _ in 0..2 {
-        let frame = batch(Msgpack, vec![request.row(&[1])]);
-        sender.send(&frame);
-        assert_eq!(reader.frame(), frame, "the reader gets no signals");
-    }
-    assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&sandbox).0, 0);
-    let run = ["plugin", "run", &path(guest("remembers")), "--from", &sandbox.text("journal"), "--all"];
-    let replayed = run_afterbay(&run).success();
-    let said = replayed.lines().find_map(|line| line.split_once("log: info: live ")).map(|(_, said)| said);
-    assert_eq!(said, signals.strip_prefix("live "), "{replayed}");
-    let tried =
-        ["plugin", "run", "--config", &sandbox.text("afterbay.toml"), "--from", &sandbox.text("journal")];
-    let tried = run_afterbay(&tried).success();
-    assert!(!tried.contains("signals"), "the trial has them, too: {tried}");
 }
 
 #[test]

@@ -4,8 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use afterbay_tests::commands::run_afterbay;
+use afterbay_tests::commands::{run_afterbay, verify};
+use afterbay_tests::components::guest;
+use afterbay_tests::frames::{SynthRequest, batch};
 use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender, repository, wait_for};
+use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::{Value, json};
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -221,4 +224,33 @@ fn an_invalid_source_is_an_error_with_line_and_key() {
             assert!(found, "{command}: line {at}, {key} is not in\n{}", refused.stderr);
         }
     }
+}
+
+#[test]
+fn plugin_run_on_a_journal_gives_the_plugin_the_signals_that_the_streams_plugin_had() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config =
+        sandbox.config().plugin("p", &guest("remembers"), "").granted(r#"["log", "signals", "request"]"#);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let signals = afterbay.event("PluginLog")["line"].as_str().unwrap().to_owned();
+    assert!(signals.starts_with("live 0, sinks [reader "), "{signals}");
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
+    for _ in 0..2 {
+        let frame = batch(Msgpack, vec![request.row(&[1])]);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame, "the reader gets no signals");
+    }
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&sandbox).0, 0);
+    let component = guest("remembers").display().to_string();
+    let run = ["plugin", "run", &component, "--from", &sandbox.text("journal"), "--all"];
+    let replayed = run_afterbay(&run).success();
+    let said = replayed.lines().find_map(|line| line.split_once("log: info: live ")).map(|(_, said)| said);
+    assert_eq!(said, signals.strip_prefix("live "), "{replayed}");
+    let tried =
+        ["plugin", "run", "--config", &sandbox.text("afterbay.toml"), "--from", &sandbox.text("journal")];
+    let tried = run_afterbay(&tried).success();
+    assert!(!tried.contains("signals"), "the trial has them, too: {tried}");
 }

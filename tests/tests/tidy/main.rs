@@ -35,7 +35,7 @@ const ONLY_IN: [(&str, &[&str]); 21] = [
     ("nix", &["afterbay-events", "afterbay-follow", "afterbay-supervision", "afterbay-sockets"]),
     // Encodes texts into ids. Vocabularies are read without it.
     ("tokenizers", &["afterbay-text"]),
-    ("axum", &["afterbay-server"]),
+    ("axum", &["afterbay-follow", "afterbay-server"]),
     ("hyper", &["afterbay-http"]),
     ("oci-client", &["afterbay-plugin-loader"]),
     ("reqwest", &["afterbay-plugin-services", "afterbay-plugin-loader", "afterbay-follow"]),

@@ -12,6 +12,7 @@ mod stop;
 mod following;
 
 pub mod archive;
+pub mod clients;
 pub mod replicate;
 mod tap;
 pub mod traces;

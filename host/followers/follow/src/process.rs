@@ -16,6 +16,7 @@ use afterbay_journal_view::follower::{CopyStatus, FollowerStatus};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::archive::{self, Archive};
+use crate::clients::{self, Clients, Leased};
 use crate::consumer::Consumer;
 use crate::following::{Following, STOP_MAX, Telemetry};
 use crate::replicate::{self, Replicate};
@@ -130,18 +131,22 @@ pub fn run(config: &Path, log: &LogOptions, is_child: bool) -> Result<(), Follow
         telemetry: Telemetry { events, health, metrics },
         stop,
     };
-    let (threads, copies) = process.start()?;
-    process.report(&copies);
+    let (threads, copies, leased) = process.start()?;
+    let report = || process.report(&copies, leased.as_ref());
+    report();
     while !process.stop.within(STATUS_EVERY) {
-        process.report(&copies);
+        report();
     }
     let until = Instant::now() + STOP_MAX;
     while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
     }
-    process.report(&copies);
+    report();
     Ok(())
 }
+
+/// The threads of consumers, the copies that they make, and the requests with a lease that clients read.
+type Started = (Vec<JoinHandle<()>>, Vec<Follower>, Option<Leased>);
 
 struct Process<'a> {
     config: &'a FollowerConfig,
@@ -152,12 +157,13 @@ struct Process<'a> {
 }
 
 impl Process<'_> {
-    /// Starts a thread for each consumer that the configuration names. Returns the copies that they make, for the status.
-    fn start(&self) -> Result<(Vec<JoinHandle<()>>, Vec<Follower>), FollowError> {
-        let FollowerConfig { traces, replicate, archive, usage, tap, .. } = self.config;
+    /// Starts a thread for each consumer that the configuration names. Returns what the status tells of them: the copies that they
+    /// make, and what clients read.
+    fn start(&self) -> Result<Started, FollowError> {
+        let FollowerConfig { traces, replicate, archive, usage, clients, tap, .. } = self.config;
         let (storage, telemetry) = (&self.storage, &self.telemetry);
         let mut threads = Vec::new();
-        let mut copies = Vec::new();
+        let (mut copies, mut leased) = (Vec::new(), None);
         if let Some(traces) = traces {
             let made = Traces::new(traces, &**storage, telemetry).map_err(|error| error.to_string());
             threads.extend(self.follow(traces::NAME, &traces.endpoint, made)?);
@@ -173,6 +179,13 @@ impl Process<'_> {
             threads.extend(self.follow(replicate::NAME, &follower.copy, made)?);
             copies.push(follower);
         }
+        if let Some(table) = clients {
+            let made = Clients::new(table, self.config, storage.clone(), telemetry);
+            let follower = made.follower();
+            leased = Some(made.leased());
+            threads.extend(self.follow(clients::NAME, &follower.copy, Ok(made))?);
+            copies.push(follower);
+        }
         if let Some(table) = tap {
             let tap = Tap::new(table.clone(), telemetry);
             let follower = tap.follower();
@@ -183,7 +196,7 @@ impl Process<'_> {
         let made = Ok(Usage::new(storage.clone(), &usage.dir, usage.kept_days, telemetry));
         threads.extend(self.follow(usage::NAME, &follower.copy, made)?);
         copies.extend(usage.kept_days.is_none().then_some(follower));
-        Ok((threads, copies))
+        Ok((threads, copies, leased))
     }
 
     /// Starts the thread of a consumer. One that cannot be made is reported, and the others follow.
@@ -211,7 +224,7 @@ impl Process<'_> {
     }
 
     /// Writes the status file. A disk that refuses it gets the next one.
-    fn report(&self, copies: &[Follower]) {
+    fn report(&self, copies: &[Follower], leased: Option<&Leased>) {
         let Telemetry { events, health, metrics } = &self.telemetry;
         events.tick(Instant::now());
         let conditions = health.conditions();
@@ -231,6 +244,7 @@ impl Process<'_> {
             is_child: self.is_child,
             unix_ns: self.storage.now_unix_ns(),
             copies: copies.iter().map(copy).collect(),
+            leased: leased.map(Leased::rids).unwrap_or_default(),
             conditions: conditions
                 .iter()
                 .map(|(key, condition)| (key.clone(), condition.text.clone()))

@@ -7,7 +7,7 @@ mod numbers;
 mod types;
 
 mod engine_time;
-mod frames;
+pub(crate) mod frames;
 
 mod live;
 mod steps;
@@ -495,7 +495,11 @@ impl Fold {
         };
         let place = place.map(|(place, _)| place);
         let contents = match needs_frame {
-            true => Some(FrameContents::read(stream, place.as_ref(), outcome, &mut self.decoder)?),
+            true => {
+                let rows = Some(outcome.requests.len());
+                let of_outcome = (&outcome.passage, rows, outcome.changed.clone());
+                Some(FrameContents::read(stream, place.as_ref(), of_outcome, &mut self.decoder)?)
+            }
             false => None,
         };
         let mut actions = &outcome.actions[..];

@@ -26,6 +26,8 @@ pub struct FollowerStatus {
     pub unix_ns: u64,
     /// The copies that the process makes.
     pub copies: Vec<CopyStatus>,
+    /// The rids of live requests with a lease that clients read now.
+    pub leased: Vec<String>,
     /// The conditions that degrade the process, by key.
     pub conditions: BTreeMap<String, String>,
     /// The metrics of the process, as text.

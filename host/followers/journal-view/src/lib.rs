@@ -23,6 +23,7 @@ pub mod neighbours;
 pub mod json;
 pub mod leg_view;
 pub mod output;
+pub mod sent_rows;
 
 pub mod follower;
 pub mod index;

@@ -23,6 +23,11 @@ pub const PLUGINS_OF_ALL_MAX: usize = 256;
 /// The longest settings of one plugin, in bytes of JSON.
 pub const SETTINGS_BYTES_MAX: usize = MIB as usize;
 
+/// Shortest and longest `clients.keep`.
+pub const CLIENTS_KEEP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(365 * 86_400));
+/// Fewest and most `clients.connections`.
+pub const CLIENTS_CONNECTIONS: (u64, u64) = (1, 100_000);
+
 /// The most `[[call]]` of a configuration.
 pub const CALLS_MAX: usize = 64;
 /// Shortest and longest `call.timeout`.

@@ -8,8 +8,8 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Archive, Call, Config, Journal, Leases, Log, LogFormat, Memory, Plugin, Replicate, Retain, Stream,
-    Tap, Traces, Usage,
+    Admin, Archive, Call, Clients, Config, Journal, Leases, Log, LogFormat, Memory, Plugin, Replicate,
+    Retain, Stream, Tap, Traces, Usage,
 };
 pub(crate) use crate::location::value;
 use crate::location::{Located, Location, line_and_column};
@@ -46,14 +46,14 @@ impl Config {
         let (checked, problems) = check(&text(path)?, path, env)?;
         let is_of_follower = |problem: &Problem| {
             let table = problem.key.split('.').next().unwrap_or_default();
-            ["journal", "log", "traces", "replicate", "archive", "usage", "tap"].contains(&table)
+            ["journal", "log", "traces", "replicate", "archive", "usage", "clients", "tap"].contains(&table)
         };
         let of_follower: Vec<Problem> =
             problems.iter().filter(|problem| is_of_follower(problem)).cloned().collect();
-        let Checked { drafts: streams, log, traces, replicate, archive, tap, .. } = checked;
+        let Checked { drafts: streams, log, traces, replicate, archive, clients, tap, .. } = checked;
         match (checked.journal, checked.usage) {
             (Some(journal), Some(usage)) if of_follower.is_empty() => {
-                Ok(FollowerConfig { streams, journal, log, traces, replicate, archive, usage, tap })
+                Ok(FollowerConfig { streams, journal, log, traces, replicate, archive, usage, clients, tap })
             }
             _ if of_follower.is_empty() => Err(Problems::new(problems)),
             _ => Err(Problems::new(of_follower)),
@@ -121,6 +121,7 @@ struct Checked {
     replicate: Option<Replicate>,
     archive: Option<Archive>,
     usage: Option<Usage>,
+    clients: Option<Clients>,
     tap: Option<Tap>,
 }
 
@@ -138,6 +139,7 @@ impl Checked {
             replicate,
             archive,
             usage,
+            clients,
             tap,
             ..
         } = self;
@@ -155,6 +157,7 @@ impl Checked {
             replicate,
             archive,
             usage,
+            clients,
             tap,
         })
     }
@@ -185,6 +188,7 @@ impl Check<'_> {
         let journal_dir = journal.as_ref().map(|journal| journal.dir.as_path());
         let archive = self.archive(written.archive.as_ref(), journal_dir);
         let usage = self.usage(written.usage.as_ref(), journal.as_ref());
+        let clients = written.clients.as_ref().and_then(|clients| self.clients(clients));
         let tap = written.tap.as_ref().and_then(|tap| self.tap(tap));
         self.allow(&written.plugins, &mut drafts);
         if has_all_streams && written.calls.is_empty() {
@@ -203,6 +207,7 @@ impl Check<'_> {
             replicate,
             archive,
             usage,
+            clients,
             tap,
         }
     }
@@ -261,6 +266,21 @@ impl Check<'_> {
             self.source.report(location, message);
         }
         Some(listen)
+    }
+
+    fn clients(&self, written: &written::Clients) -> Option<Clients> {
+        let listen = written.listen.as_ref().and_then(|Located { value, location }| {
+            let address = value.replacen("localhost:", "127.0.0.1:", 1).parse();
+            let wrong = |_| format!("{value:?} must be ADDRESS:PORT, like \"127.0.0.1:9470\"");
+            address.map_err(wrong).map_err(|why| self.source.report(location, why)).ok()
+        });
+        let key_file = self.path(&written.key_file);
+        Some(Clients {
+            listen: listen?,
+            key_file: key_file?,
+            keep: value(&written.keep).unwrap_or(Clients::KEEP),
+            connections: value(&written.connections).unwrap_or(Clients::CONNECTIONS),
+        })
     }
 
     fn tap(&self, written: &written::Tap) -> Option<Tap> {

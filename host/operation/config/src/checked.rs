@@ -7,6 +7,7 @@ mod attributes;
 mod call;
 mod plugin;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub struct Config {
     pub archive: Option<Archive>,
     /// The records of usage.
     pub usage: Usage,
+    /// The address for clients that read their requests again; `None`: there is none.
+    pub clients: Option<Clients>,
     /// The socket that publishes received frames; `None`: there is none.
     pub tap: Option<Tap>,
 }
@@ -64,6 +67,8 @@ pub struct FollowerConfig {
     pub archive: Option<Archive>,
     /// The records of usage.
     pub usage: Usage,
+    /// The address for clients that read their requests again; `None`: there is none.
+    pub clients: Option<Clients>,
     /// The socket that publishes received frames; `None`: there is none.
     pub tap: Option<Tap>,
 }
@@ -84,6 +89,7 @@ impl Config {
             traces: None,
             replicate: None,
             archive: None,
+            clients: None,
             tap: None,
         }
     }
@@ -494,6 +500,26 @@ impl Usage {
         // The journal takes no stream whose name begins with a dot.
         journal.join(".usage")
     }
+}
+
+/// The address where clients read the tokens of their requests again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clients {
+    /// The address.
+    pub listen: SocketAddr,
+    /// A file with the secret that signs capabilities.
+    pub key_file: PathBuf,
+    /// Time after the end of a request in which it can be read.
+    pub keep: Duration,
+    /// Connections at once.
+    pub connections: usize,
+}
+
+impl Clients {
+    /// The default of [`Clients::keep`].
+    pub const KEEP: Duration = Duration::from_secs(3600);
+    /// The default of [`Clients::connections`].
+    pub const CONNECTIONS: usize = 10_000;
 }
 
 /// The socket that publishes each frame that the journal receives, for observers.

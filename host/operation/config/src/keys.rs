@@ -184,6 +184,7 @@ mod tests {
             ("call.timeout", bounds::CALL_TIMEOUT),
             ("call.breaker.within", bounds::BREAKER_WITHIN),
             ("call.breaker.open", bounds::BREAKER_OPEN),
+            ("clients.keep", bounds::CLIENTS_KEEP),
             ("journal.sync_interval", bounds::SYNC_INTERVAL),
             ("journal.abandon_after", bounds::ABANDON_AFTER),
             ("journal.retain.age", bounds::RETAIN_AGE),
@@ -197,6 +198,7 @@ mod tests {
             ("stream.plugin.quarantine.faults", bounds::QUARANTINE_FAULTS),
             ("call.max_in_flight", bounds::CALLS_IN_FLIGHT),
             ("call.breaker.failures", bounds::BREAKER_FAILURES),
+            ("clients.connections", bounds::CLIENTS_CONNECTIONS),
         ];
         let counts = counts.map(|(key, (least, most))| (key, format!("{least} to {most}")));
         for (key, range) in sizes.into_iter().chain(times).chain(counts) {

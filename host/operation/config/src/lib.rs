@@ -43,10 +43,11 @@ mod problem;
 pub use afterbay_types::{Endpoint, EndpointError, Engine, Name, NameError};
 
 pub use checked::{
-    Admin, AdminAddress, Archive, AttributeRule, Breaker, Call, CallHeader, Component, Config, EraseRule,
-    FollowerConfig, Grant, Join, JoinWhen, Journal, Leases, Limits, LoadSnapshot, Log, LogFormat, Memory,
-    Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue, Reads, Replicate,
-    Requests, Retain, Rids, Route, Secret, Signals, Sink, Stream, Sync, Takes, Tap, ToolCalls, Traces, Usage,
+    Admin, AdminAddress, Archive, AttributeRule, Breaker, Call, CallHeader, Clients, Component, Config,
+    EraseRule, FollowerConfig, Grant, Join, JoinWhen, Journal, Leases, Limits, LoadSnapshot, Log, LogFormat,
+    Memory, Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue, Reads,
+    Replicate, Requests, Retain, Rids, Route, Secret, Signals, Sink, Stream, Sync, Takes, Tap, ToolCalls,
+    Traces, Usage,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, Table, sections};
@@ -54,5 +55,6 @@ pub use plugins::read_files;
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;
 pub use reference::reference;
+
 pub use replicate::nats_servers;
 pub use units::{duration_argument, parse_duration, parse_size, size_argument};

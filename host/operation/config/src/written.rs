@@ -65,6 +65,7 @@ tables! {
         replicate: Option<Replicate> = |root| Replicate::optional(root, "replicate"),
         archive: Option<Archive> = |root| Archive::optional(root, "archive"),
         usage: Option<Usage> = |root| Usage::optional(root, "usage"),
+        clients: Option<Clients> = |root| Clients::optional(root, "clients"),
         tap: Option<Tap> = |root| Tap::optional(root, "tap"),
     }
 
@@ -231,6 +232,13 @@ tables! {
 
     Usage {
         dir: Value<String> = |usage| usage.text("dir"),
+    }
+
+    Clients {
+        listen: Value<String> = |clients| clients.text("listen"),
+        key_file: Value<String> = |clients| clients.text("key_file"),
+        keep: Value<Duration> = |clients| clients.time("keep", bounds::CLIENTS_KEEP),
+        connections: Value<usize> = |clients| clients.integer("connections", bounds::CLIENTS_CONNECTIONS),
     }
 
     Tap {

@@ -74,6 +74,12 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
         nats: vec!["nats://127.0.0.1:4222".to_owned()],
         credentials: Some("/etc/afterbay/nats.creds".into()),
     });
+    expected.clients = Some(afterbay_config::Clients {
+        listen: "127.0.0.1:9470".parse().unwrap(),
+        key_file: "/run/secrets/afterbay-clients".into(),
+        keep: afterbay_config::Clients::KEEP,
+        connections: afterbay_config::Clients::CONNECTIONS,
+    });
     let listen = "ipc:///tmp/afterbay-run/tap".parse().unwrap();
     expected.tap = Some(afterbay_config::Tap { listen, listen_mode: afterbay_config::Tap::LISTEN_MODE });
     expected.archive = Some(afterbay_config::Archive { url: "s3://bucket/prefix".into() });

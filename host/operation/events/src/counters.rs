@@ -217,6 +217,15 @@ counters! {
 }
 
 counters! {
+    /// The counters of the address for clients. They have no label.
+    ClientsCounters, "clients_" {
+        readers: Gauge, "Clients that read a request now";
+        reads: Counter, "Requests that clients began to read";
+        refused: Counter, "Clients that were refused: without a token, or without such a request";
+    }
+}
+
+counters! {
     /// The counters of the tap. They have no label.
     TapCounters, "tap_" {
         frames: Counter, "Frames that the tap has published";

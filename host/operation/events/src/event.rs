@@ -628,6 +628,11 @@ events! {
 
     // The tap.
 
+    /// The address for clients listens.
+    ClientsListening, INFO, first 5 of [address] {
+        address: String,
+    } => "clients: read their requests on http://{address}";
+
     /// The tap's socket listens.
     TapListening, INFO, first 5 of [endpoint] {
         endpoint: String,

@@ -30,9 +30,9 @@ pub use afterbay_types::{
 };
 pub use counter::{Counter, CounterBy, Gauge, Label, SecondsNow, StateGauge, Total};
 pub use counters::{
-    AbortCounters, ArchiveCounters, CallCounters, FollowerCounters, LeaseCounters, PluginCounters,
-    ReplicateCounters, SchedulerLoad, SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters,
-    TracesCounters, UsageCounters,
+    AbortCounters, ArchiveCounters, CallCounters, ClientsCounters, FollowerCounters, LeaseCounters,
+    PluginCounters, ReplicateCounters, SchedulerLoad, SignalSource, SinkCounters, StoreCounters,
+    StreamCounters, TapCounters, TracesCounters, UsageCounters,
 };
 pub use event::Event;
 pub use exposition::CONTENT_TYPE;

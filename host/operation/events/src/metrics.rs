@@ -9,9 +9,9 @@ use crate::log::{self, LogQueue};
 use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
-    AbortCounters, ArchiveCounters, CallCounters, Events, FollowerCounters, Health, LeaseCounters,
-    PluginCounters, ReplicateCounters, SchedulerLoad, SignalSource, SinkCounters, StoreCounters,
-    StreamCounters, TapCounters, TracesCounters, UsageCounters,
+    AbortCounters, ArchiveCounters, CallCounters, ClientsCounters, Events, FollowerCounters, Health,
+    LeaseCounters, PluginCounters, ReplicateCounters, SchedulerLoad, SignalSource, SinkCounters,
+    StoreCounters, StreamCounters, TapCounters, TracesCounters, UsageCounters,
 };
 
 /// The load of a stream's scheduler at one moment, and the state of each source by its name.
@@ -39,6 +39,7 @@ struct Blocks {
     replicate: Labelled<ReplicateCounters>,
     archive: Labelled<ArchiveCounters>,
     usage: Labelled<UsageCounters>,
+    clients: Labelled<ClientsCounters>,
     tap: Labelled<TapCounters>,
     own: Own,
     signals: Mutex<Vec<(String, ReadSignals)>>,
@@ -139,6 +140,11 @@ impl Metrics {
     /// The block of the records of usage; the same one for each call. Only one thread at a time may write to it.
     pub fn usage(&self) -> Arc<UsageCounters> {
         block(&self.0.usage, Vec::new())
+    }
+
+    /// The block of the address for clients; the same one for each call.
+    pub fn clients(&self) -> Arc<ClientsCounters> {
+        block(&self.0.clients, Vec::new())
     }
 
     /// The block of the tap; the same one for each call. Only one thread at a time may write to it.
@@ -246,6 +252,7 @@ impl Blocks {
         write_blocks(&lock(&self.replicate), page);
         write_blocks(&lock(&self.archive), page);
         write_blocks(&lock(&self.usage), page);
+        write_blocks(&lock(&self.clients), page);
         write_blocks(&lock(&self.tap), page);
         self.own.write(page);
         let (mut loads, mut sources) = (Vec::new(), Vec::new());

@@ -268,6 +268,7 @@ fn one_of_each() -> Vec<Event> {
         }
         .into(),
         ArchiveDamage { stream: name("decode-0"), segment: "000001".into(), corrupt_bytes: 2 }.into(),
+        ClientsListening { address: "127.0.0.1:9470".into() }.into(),
         TapListening { endpoint: "tcp://127.0.0.1:5558".into() }.into(),
         TapDropped { endpoint: "tcp://127.0.0.1:5558".into(), frames: 16384, bytes: 7 << 20 }.into(),
         UsageCut { file: "usage-2026-11-20-000001.jsonl".into(), cut_bytes: 120 }.into(),

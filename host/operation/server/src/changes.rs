@@ -163,6 +163,9 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
     if before.usage != after.usage {
         differences.push("usage changed".to_owned());
     }
+    if before.clients != after.clients {
+        differences.push("clients changed".to_owned());
+    }
     if before.tap != after.tap {
         differences.push("tap changed".to_owned());
     }

@@ -2,6 +2,7 @@
 
 use crate::{admin, config_file, grants, loading};
 use afterbay_config as config;
+use afterbay_http::CapabilityKeys;
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::{Host, IdShape};
 use std::path::{Path, PathBuf};
@@ -54,6 +55,11 @@ pub(crate) fn check_files<B>(
         && let Err(why) = admin::token(file)
     {
         problems.push(format!("admin.token_file: {} {why}", file.display()));
+    }
+    if let Some(clients) = &config.clients
+        && let Err(why) = CapabilityKeys::read(&clients.key_file)
+    {
+        problems.push(format!("clients.key_file: {} {why}", clients.key_file.display()));
     }
     if let Some(replicate) = &config.replicate
         && let Err(why) = check_nats_credentials(replicate)

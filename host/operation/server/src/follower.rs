@@ -2,6 +2,7 @@
 //!
 //! An operator may run it as a service of its own: then its status file is fresh, and no child is started.
 
+use crate::leases::Leases;
 use crate::mutex::lock;
 use crate::rendezvous::is_alive;
 use crate::upgrade::OF_ONE_PROCESS;
@@ -46,6 +47,7 @@ struct Inner {
     events: Events,
     health: Health,
     metrics: Metrics,
+    leases: Leases,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -68,6 +70,7 @@ struct Tables {
     replicate: Option<config::Replicate>,
     archive: Option<config::Archive>,
     usage: config::Usage,
+    clients: Option<config::Clients>,
     tap: Option<config::Tap>,
 }
 
@@ -97,6 +100,7 @@ impl FollowerProcess {
         directory: &Arc<JournalDirectory>,
         arguments: Vec<OsString>,
         (events, health, metrics): (&Events, &Health, &Metrics),
+        leases: &Leases,
     ) -> FollowerProcess {
         FollowerProcess(Arc::new(Inner {
             journal: directory.path().to_owned(),
@@ -106,6 +110,7 @@ impl FollowerProcess {
             events: events.clone(),
             health: health.clone(),
             metrics: metrics.clone(),
+            leases: leases.clone(),
             state: Mutex::default(),
             changed: Condvar::new(),
         }))
@@ -122,6 +127,7 @@ impl FollowerProcess {
             replicate: config.replicate.clone(),
             archive: config.archive.clone(),
             usage: config.usage.clone(),
+            clients: config.clients.clone(),
             tap: config.tap.clone(),
         };
         let mut state = lock(&self.0.state);
@@ -173,6 +179,8 @@ struct Watch<'a> {
     counted: (u32, BTreeMap<String, u64>),
     /// The conditions that the process said last.
     conditions: Vec<String>,
+    /// The time of the last status.
+    status_unix_ns: u64,
     /// The process that follows, once it has said so.
     follows: Option<u32>,
 }
@@ -193,6 +201,7 @@ impl Watch<'_> {
             pause: PAUSES.0,
             counted: (0, BTreeMap::new()),
             conditions: Vec::new(),
+            status_unix_ns: 0,
             follows: None,
         }
     }
@@ -306,6 +315,11 @@ impl Watch<'_> {
         }
         metrics.set_of_follower(status.metrics);
         lock(&self.inner.state).copies = status.copies;
+        // Whoever reads a request renews its lease, with each new status.
+        if std::mem::replace(&mut self.status_unix_ns, status.unix_ns) != status.unix_ns {
+            // A request whose client has not left has no running lease.
+            status.leased.iter().for_each(|rid| _ = self.inner.leases.renew(rid));
+        }
         !is_child
     }
 

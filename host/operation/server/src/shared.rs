@@ -168,7 +168,7 @@ impl Shared {
         let supervision = Supervision::new(fdstore.supervisor(), &events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
         let leases = Leases::new(&attributes, &events, &metrics);
-        let follower = FollowerProcess::new(&directory, follow, (&events, &health, &metrics));
+        let follower = FollowerProcess::new(&directory, follow, (&events, &health, &metrics), &leases);
         let source = StatusSource {
             metrics: metrics.clone(),
             health: health.clone(),

@@ -65,6 +65,11 @@ impl Layouts {
         }
     }
 
+    /// The tokenizer that the newest introduction in this text names.
+    pub fn tokenizer_in(text: &str) -> Option<String> {
+        text.lines().rev().find_map(|line| Introduction::read(line.as_bytes()).ok())?.tokenizer
+    }
+
     /// The text by which a journal names layouts: the engine, and a line for each introduction, the newest last. `before` is the
     /// text so far.
     pub fn text(engine: Engine, before: &str, introduction: Option<&str>) -> String {

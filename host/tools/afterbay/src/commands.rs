@@ -6,6 +6,7 @@ mod admin_call;
 pub(crate) use admin_call::call_of_journal;
 
 pub(crate) mod check;
+pub(crate) mod clients;
 pub(crate) mod command_line;
 pub(crate) mod connector;
 pub(crate) mod demo;

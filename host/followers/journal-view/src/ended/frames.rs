@@ -1,7 +1,7 @@
 //! The rows of one frame as they were received and as they were sent on.
 
 use afterbay_journal::reader::StreamReader;
-use afterbay_journal::{Outcome, Passage, PluginAction, Position, ReadError, is_release_marker};
+use afterbay_journal::{Passage, PluginAction, Position, ReadError, is_release_marker};
 use afterbay_wire::{Batch, DecodedFrame, Decoder, Finish, RoutedExperts, SamplingMask, WeightSpan};
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use super::types::EngineFacts;
 use crate::sent::{Changed, SentIds, UNKNOWN_ID};
 
 /// The contents of a frame with an outcome.
-pub(super) struct FrameContents {
+pub(crate) struct FrameContents {
     received: Received,
     changed: Changed,
 }
@@ -45,14 +45,15 @@ pub(super) struct RowTraining {
 }
 
 impl FrameContents {
-    /// Reads the frame at `place`, and the frame that was sent in its place.
+    /// Reads the frame at `place`, and the frame that was sent in its place. The outcome of the frame: its passage, its rows if they
+    /// are known, and the bytes that were sent in its place.
     ///
     /// # Errors
     /// The disk. A frame that is damaged or removed is no error.
-    pub(super) fn read(
+    pub(crate) fn read(
         stream: &StreamReader,
         place: Option<&Position>,
-        outcome: &Outcome<'_>,
+        outcome: (&Passage<'_>, Option<usize>, Option<Bytes>),
         decoder: &mut Decoder,
     ) -> Result<FrameContents, ReadError> {
         let stored = match place.map(|place| stream.frame(place)) {
@@ -60,19 +61,20 @@ impl FrameContents {
             Some(Err(error @ ReadError::Io(_))) => return Err(error),
             Some(Err(_)) | None => None,
         };
-        let is_from_scheduler = matches!(outcome.passage, Passage::NotUnderstood(_));
+        let (passage, rows, changed) = outcome;
+        let is_from_scheduler = matches!(passage, Passage::NotUnderstood(_));
         let received = match stored {
             Some(bytes) if is_release_marker(&bytes) && !is_from_scheduler => Received::ReleaseMarker,
             Some(bytes) => match decoder.decode(bytes) {
-                DecodedFrame::Batch(batch) if batch.rows() as usize == outcome.requests.len() => {
+                DecodedFrame::Batch(batch) if rows.is_none_or(|rows| batch.rows() as usize == rows) => {
                     Received::Batch(Box::new(batch))
                 }
                 _ => Received::Unknown,
             },
             None => Received::Unknown,
         };
-        let changed = outcome.changed.clone().map(|bytes| decoder.decode(bytes));
-        Ok(FrameContents { received, changed: Changed::new(&outcome.passage, changed) })
+        let changed = changed.map(|bytes| decoder.decode(bytes));
+        Ok(FrameContents { received, changed: Changed::new(passage, changed) })
     }
 
     /// The content of a row that received so many tokens.
@@ -103,12 +105,28 @@ impl FrameContents {
     }
 
     /// The ids of a row that were sent on. `actions` are those on the row.
-    pub(super) fn sent(&self, rid: &str, actions: &[PluginAction<'_>]) -> SentIds {
+    pub(crate) fn sent(&self, rid: &str, actions: &[PluginAction<'_>]) -> SentIds {
         // A release marker's rows have no bytes of their own to send.
         if actions.is_empty() && matches!(self.received, Received::Batch(_)) {
             return SentIds::AsReceived;
         }
         self.changed.ids(rid, actions)
+    }
+
+    /// The ids of a row as they were received: [`UNKNOWN_ID`] for each that the journal does not have.
+    pub(crate) fn received_ids(&self, row: u32, tokens: u32) -> Vec<i64> {
+        let mut content = RowContent::default();
+        self.received(row, tokens, &mut content);
+        content.ids
+    }
+
+    /// The text of a row that was sent on, if its rows have texts. `actions` are those on the row.
+    pub(crate) fn sent_text(&self, rid: &str, row: u32, actions: &[PluginAction<'_>]) -> Option<&str> {
+        match (&self.received, &self.changed) {
+            (Received::Batch(batch), Changed::AsReceived) => batch.text(row),
+            (Received::Batch(batch), _) if actions.is_empty() => batch.text(row),
+            (_, changed) => changed.text(rid),
+        }
     }
 
     /// Adds the facts that a row has about its request.

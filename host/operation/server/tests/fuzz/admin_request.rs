@@ -83,6 +83,8 @@ impl Process {
         let (events, health) = (Events::default(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
         let plugins = Plugins::default();
+        let leases = Leases::new(&Attributes::default(), &events, &metrics);
+        let telemetry = (&events, &health, &metrics);
         let source = StatusSource {
             metrics: metrics.clone(),
             health: health.clone(),
@@ -90,13 +92,13 @@ impl Process {
             sinks: Sinks::new(&Arc::default(), &events, &health),
             plugins: plugins.clone(),
             directory: self.directory.clone(),
-            follower: FollowerProcess::new(&self.directory, Vec::new(), (&events, &health, &metrics)),
+            follower: FollowerProcess::new(&self.directory, Vec::new(), telemetry, &leases),
             retain_bytes: None,
         };
         AdminState {
             aborts: Aborts::new(&events, &metrics),
             attributes: Attributes::default(),
-            leases: Leases::new(&Attributes::default(), &events, &metrics),
+            leases,
             erasures: Erasures::new(&self.directory, &self.requests, &events),
             reloads: ReloadQueue::new().0,
             upgrades: Upgrades::new().0,
