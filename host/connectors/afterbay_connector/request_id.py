@@ -85,7 +85,7 @@ class IdParts:
     def put(self, request_id: str, headers: Any, user: Optional[str] = None) -> str:
         """Return the id with the parts of its request.
 
-        With tenants, every id gets the mark, so that no client without a tenant can write one into its id.
+        Every id gets the mark of tenants where there are any, so that no client without a tenant can write one into its id.
         """
         tenant = self.tenant.of(headers, user) if self.tenant else ""
         lease = self.lease.of(headers) if self.lease else 0
