@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from typing import Mapping, Optional
 
+from afterbay_connector import capability
 from afterbay_connector.request_id import LEASE_MAX, IdParts
 from afterbay_connector.settings import Refused, check_endpoint, fill as fill_places
 
@@ -21,6 +22,7 @@ class Settings:
     abort: Optional[str] = None  # the endpoint of Afterbay's PUSH for aborts; may contain {dp_rank}
     rust_server: bool = False  # SGLang's Rust server reads the output, inside the scheduler's process
     ids: Optional[IdParts] = None  # the parts of an HTTP request that its id gets
+    clients_key: Optional[str] = None  # the file with the secret of clients' tokens
     engine: Optional[str] = None  # the engine whose messages the launcher has configured Afterbay for
 
     @classmethod
@@ -32,8 +34,8 @@ class Settings:
         credit = env.get("AFTERBAY_CREDIT") or None
         text_ingress = env.get("AFTERBAY_TEXT_INGRESS") or None
         abort = env.get("AFTERBAY_ABORT") or None
-        ids = IdParts.parse(env)
-        if not (ingress or rendezvous or credit or text_ingress or abort or ids):
+        ids, clients_key = IdParts.parse(env), capability.key_file(env)
+        if not (ingress or rendezvous or credit or text_ingress or abort or ids or clients_key):
             return None
         rust_server = env.get("SGLANG_RUST_SERVER", "").lower() in _TRUE
         if rust_server and not (ingress and rendezvous):
@@ -45,10 +47,11 @@ class Settings:
             raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
         if text_ingress and not ingress:
             raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}" needs AFTERBAY_INGRESS for the output of the scheduler')
-        if ids and not ingress:
-            raise Refused(f"{ids.variable()} needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on")
-        if ids and rust_server:
-            raise Refused(f"{ids.variable()}: SGLang's Rust server (SGLANG_RUST_SERVER) gives the connector no HTTP request")
+        of_http = ids.variable() if ids else capability.VARIABLE
+        if (ids or clients_key) and not ingress:
+            raise Refused(f"{of_http} needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on")
+        if (ids or clients_key) and rust_server:
+            raise Refused(f"{of_http}: SGLang's Rust server (SGLANG_RUST_SERVER) gives the connector no HTTP request")
         if ids and ids.lease and not abort:
             raise Refused(f"{LEASE_MAX} needs AFTERBAY_ABORT, the endpoint by which Afterbay ends a request when its lease is over")
         if abort and not ingress:
@@ -66,7 +69,7 @@ class Settings:
             check_endpoint("AFTERBAY_ABORT", fill(abort, 0, "AFTERBAY_ABORT"))
         if rendezvous:
             fill(rendezvous, 0, "AFTERBAY_RENDEZVOUS")
-        return cls(ingress, rendezvous, credit, text_ingress, abort, rust_server, ids, env.get("AFTERBAY_ENGINE") or None)
+        return cls(ingress, rendezvous, credit, text_ingress, abort, rust_server, ids, clients_key, env.get("AFTERBAY_ENGINE") or None)
 
 
 def fill(text: str, dp_rank: int, variable: str = "value") -> str:

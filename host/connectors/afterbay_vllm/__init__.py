@@ -59,12 +59,11 @@ def _hooks(settings: Settings) -> List[Hook]:
 
     hooks: List[Hook] = [tool_calls.HOOK]
     if settings.ingress:
-        hooks += engine.hooks(settings) + health.hooks(settings)
+        hooks += engine.hooks(settings) + health.hooks(settings) + ids.hooks(settings)
     if settings.credit:
         hooks += front_end.hooks(settings)
-    if settings.ids:
-        hooks += ids.hooks(settings.ids)
-        hooks += leases.HOOKS if settings.ids.lease else []
+    if settings.ids and settings.ids.lease:
+        hooks += leases.HOOKS
     return hooks
 
 
@@ -103,4 +102,5 @@ def _wrap(name: str, parameter: str, around: Callable[..., Any], module: Any) ->
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         return around(original, *args, **kwargs)
 
-    setattr(holder, function, wrapped)
+    is_static = isinstance(inspect.getattr_static(holder, function), staticmethod)
+    setattr(holder, function, staticmethod(wrapped) if is_static else wrapped)

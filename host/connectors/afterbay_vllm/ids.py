@@ -1,30 +1,52 @@
-"""Puts the tenant and the lease of a request into the id that vLLM's API server makes for it.
+"""Puts the tenant and the lease of a request into the id that vLLM's API server makes for it, and lets a request that Afterbay
+continues keep its rid.
 
 The API server takes the id from the header X-Request-Id, or else from the body's `request_id`. This module runs in the Python API
-server. It must not know the engine.
+server. It must not know the engine, nor tokens (`afterbay_connector.http_gate`).
 """
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any, Callable, List
 
+from afterbay_connector import http_gate
 from afterbay_connector.request_id import IdParts
+
+from .settings import Settings
 
 _OPENAI = "vllm.entrypoints.openai"
 _HEADER = "x-request-id"
+_CONTINUES = "/v1/completions"
 
 
-def hooks(parts: IdParts) -> List[Any]:
-    def create(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def hooks(settings: Settings) -> List[Any]:
+    def create(kind: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(original).bind(*args, **kwargs)
         named = arguments.arguments
-        named["raw_request"] = put_parts(parts, named["request"], named.get("raw_request"))
+        request, raw_request = named["request"], named.get("raw_request")
+        if http_gate.continued_rid() is not None:
+            is_batch = isinstance(request.prompt, list) and not isinstance(next(iter(request.prompt), None), int)
+            http_gate.refuse_several(is_batch or (request.n or 1) != 1)
+        else:
+            named["raw_request"] = put_parts(settings.ids or IdParts(), request, raw_request)
+            if raw_request is not None:
+                setattr(raw_request.state, http_gate.STREAM_ID, f"{kind}-{request.request_id}")
         return original(*arguments.args, **arguments.kwargs)
 
-    return [
-        (f"{_OPENAI}.chat_completion.serving:OpenAIServingChat.create_chat_completion", "raw_request", create),
-        (f"{_OPENAI}.completion.serving:OpenAIServingCompletion.create_completion", "raw_request", create),
-    ]
+    wanted: List[Any] = [(":".join(http_gate.TARGET), "self", http_gate.gate(settings.clients_key, _CONTINUES))]
+    if settings.clients_key:
+        wanted.append(("vllm.v1.engine.input_processor:InputProcessor.assign_request_id", "request", assign))
+    if settings.ids or settings.clients_key:
+        for function, kind in (("chat_completion.serving:OpenAIServingChat.create_chat_completion", "chatcmpl"), ("completion.serving:OpenAIServingCompletion.create_completion", "cmpl")):
+            wanted.append((f"{_OPENAI}.{function}", "raw_request", functools.partial(create, kind)))
+    return wanted
+
+
+def assign(original: Callable[..., Any], request: Any) -> None:
+    """Give a request that Afterbay continues its rid, where vLLM puts random digits behind the id of the client."""
+    original(request)
+    request.request_id = http_gate.continued_rid() or request.request_id
 
 
 def put_parts(parts: IdParts, request: Any, raw_request: Any) -> Any:

@@ -32,6 +32,14 @@ def fake_modules(monkeypatch):
 
 
 @pytest.fixture
+def clients_key(tmp_path):
+    """A file with the secret of clients' tokens."""
+    file = tmp_path / "clients-key"
+    file.write_text("0123456789abcdef0123456789abcdef")
+    return str(file)
+
+
+@pytest.fixture
 def lay_out(tmp_path):
     """Lays out a connector and a hand-made dist-info in a directory, like the one of the launcher. Nothing is installed."""
 

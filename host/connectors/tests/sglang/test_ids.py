@@ -1,9 +1,10 @@
-"""Tests the rids of samples, and the tenant and the lease in a rid, with fakes of SGLang's requests."""
+"""Tests the rids of samples, the parts of a rid, and requests that Afterbay continues, with fakes of SGLang's requests."""
 import re
 import types
 
 import pytest
 
+from afterbay_connector import http_gate
 from afterbay_connector.request_id import IdParts, LeaseSource, TenantSource
 from afterbay_sglang import ids
 from afterbay_sglang.settings import Settings
@@ -27,9 +28,9 @@ def http(headers=(), **state):
     return types.SimpleNamespace(headers=dict(headers), state=types.SimpleNamespace(**state))
 
 
-def hook(target, tenant=None, lease=None):
+def hook(target, tenant=None, lease=None, clients_key=None):
     parts = IdParts(TenantSource.parse(tenant), lease)
-    settings = Settings("ipc:///in", None, None, ids=parts if tenant or lease else None)
+    settings = Settings("ipc:///in", None, None, ids=parts if tenant or lease else None, clients_key=clients_key)
     return {name.split(".")[-1]: hook for name, _, hook in ids.hooks(settings)}.get(target)
 
 
@@ -71,3 +72,65 @@ def test_the_lease_of_a_header_is_put_into_the_rids_with_and_without_a_tenant():
         hook("generate_request", tenant, lease)(lambda tokenizer, obj, request: None, None, request, http(headers))
         assert request.rid == rid
     assert hook("handle_request", None, lease) is None
+
+
+def generate(request, raw, **asked):
+    """Return the rid of a request for the scheduler."""
+    hook("generate_request", **asked)(lambda tokenizer, obj, request: None, None, request, raw)
+    return request.rid
+
+
+def asked(rid=None, **fields):
+    return types.SimpleNamespace(**{"rid": rid, "text": "a", "input_ids": None, "sampling_params": None, "stream": True, **fields})
+
+
+def test_the_stream_of_a_request_is_named_by_its_rid():
+    raw = http({"X-Tenant": "acme"})
+    assert generate(asked("7"), raw, tenant="header:X-Tenant", clients_key="/k") == raw.state.afterbay_stream == "acme~7"
+    raw = http()
+    rid = generate(asked(), raw, clients_key="/k")
+    assert rid == raw.state.afterbay_stream and re.fullmatch("[0-9a-f]{32}", rid)
+
+
+BATCHES = [dict(rid=["a"]), dict(text=["a", "b"]), dict(text=None, input_ids=[[1], [2]]), dict(text=None, input_embeds=[[[0.5]]])]
+
+
+@pytest.mark.parametrize("fields", [*BATCHES, dict(rid="HEALTH_CHECK_1")])
+def test_a_batch_and_a_health_check_have_no_stream(fields):
+    raw = http()
+    generate(asked(**fields), raw, clients_key="/k")
+    assert not hasattr(raw.state, "afterbay_stream")
+
+
+def test_an_embedding_has_no_stream():
+    raw, embedding = http(), types.SimpleNamespace(rid="7", text="a")
+    assert generate(embedding, raw, clients_key="/k") == "7" and not hasattr(raw.state, "afterbay_stream")
+
+
+def test_a_stream_is_named_once_and_before_its_answer_begins(fake_modules, monkeypatch):
+    raw = http({"X-Tenant": "acme"})
+    fake_modules("starlette.requests", Request=lambda scope: raw)
+    wanted = dict(tenant="header:X-Tenant", clients_key="/k")
+    request = asked("7", input_embeds=[[0.5]], text=None)
+    begins = hook("create_abort_task", **wanted)
+    begins(lambda tokenizer, obj: None, None, request)
+    assert request.rid == "7", "no HTTP request"
+    monkeypatch.setattr(http_gate, "_scope", types.SimpleNamespace(get=lambda: {}))
+    begins(lambda tokenizer, obj: None, None, request)
+    assert generate(request, raw, **wanted) == raw.state.afterbay_stream == "acme~7"
+    # SGLang may ask the scheduler again for the same HTTP request.
+    assert generate(asked("7"), raw, **wanted) == "acme~7"
+
+
+def test_a_continued_request_gets_its_rid_and_no_parts():
+    raw = http({"X-Tenant": "acme"}, afterbay_rid="acme~lease-60s~7")
+    wanted = dict(tenant="header:X-Tenant", lease=LeaseSource(600), clients_key="/k")
+    assert generate(asked("other", text=None, input_ids=[1, 2]), raw, **wanted) == "acme~lease-60s~7"
+    assert not hasattr(raw.state, "afterbay_stream")
+
+
+@pytest.mark.parametrize("several", [*BATCHES, dict(sampling_params={"n": 2}), dict(sampling_params=[{}])])
+def test_several_requests_are_not_continued_as_one(fake_modules, several):
+    fake_modules("fastapi", HTTPException=RuntimeError)
+    with pytest.raises(RuntimeError, match="must be one prompt and n = 1"):
+        generate(asked(**several), http(afterbay_rid="7"), clients_key="/k")

@@ -34,6 +34,8 @@ class Manager:
     def create_req(self, request, tokenizer): ...
     def regenerate_rid(self): ...
     async def generate_request(self, obj, request=None): ...
+    def create_abort_task(self, obj): ...
+    def build_middleware_stack(self): ...
     async def handle_request(self, request, raw_request): ...
     def event_loop(self): ...
     def multi_http_worker_event_loop(self): ...
@@ -44,7 +46,7 @@ class Manager:
 
 SCHEDULER = [("scheduler.Scheduler.init_ipc_channels", "AFTER"), ("scheduler.Scheduler.__init__", "AFTER")]
 ABORT = [("scheduler.Scheduler.abort_request", "AROUND")]
-SAMPLES = [("io_struct.GenerateReqInput.regenerate_rid", "AROUND")]
+HTTP = [("io_struct.GenerateReqInput.regenerate_rid", "AROUND"), ("fastapi.applications.FastAPI.build_middleware_stack", "AROUND")]
 RECORDS = [("scheduler.Scheduler.handle_generate_request", "AROUND"), ("scheduler.Scheduler.handle_embedding_request", "AROUND"), ("sglang.srt.session.session_controller.Session.create_req", "AFTER")]
 ERRORS = [("tokenizer_manager.TokenizerManager._handle_abort_finish_reason", "AROUND")]
 TOKENIZER = [
@@ -78,6 +80,7 @@ def all_modules(fake_modules):
     fake_modules("sglang.srt.managers.io_struct", GenerateReqInput=Manager)
     fake_modules("sglang.srt.entrypoints.openai.serving_base", OpenAIServingBase=Manager)
     fake_modules("sglang.srt.managers.tokenizer_manager", TokenizerManager=Manager)
+    fake_modules("fastapi.applications", FastAPI=Manager)
     fake_modules("sglang.srt.managers.multi_tokenizer_mixin", MultiTokenizerRouter=Manager)
     fake_modules("sglang.srt.managers.detokenizer_manager", DetokenizerManager=Manager)
 
@@ -93,7 +96,7 @@ def test_nothing_set_registers_nothing_and_imports_nothing(registry, monkeypatch
 def test_ingress_hooks_the_scheduler_and_the_rids_of_samples_only(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + RECORDS + ERRORS
+    assert registry.registered == SCHEDULER + HTTP + RECORDS + ERRORS
 
 
 @pytest.mark.parametrize("tenant, openai", [("header:X-Tenant", []), ("user", [("sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.handle_request", "AROUND")])])
@@ -101,7 +104,15 @@ def test_a_source_of_tenants_hooks_the_requests_too(registry, all_modules, monke
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_TENANT", tenant)
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + [("tokenizer_manager.TokenizerManager.generate_request", "AROUND"), *openai] + RECORDS + ERRORS
+    assert registry.registered == SCHEDULER + HTTP + [("tokenizer_manager.TokenizerManager.generate_request", "AROUND"), *openai] + RECORDS + ERRORS
+
+
+def test_the_key_of_clients_hooks_the_requests_and_the_beginning_of_their_answers(registry, all_modules, monkeypatch, clients_key):
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    monkeypatch.setenv("AFTERBAY_CLIENTS_KEY", clients_key)
+    afterbay_sglang.register()
+    tokenizer = [(f"tokenizer_manager.TokenizerManager.{name}", "AROUND") for name in ("generate_request", "create_abort_task")]
+    assert registry.registered == SCHEDULER + HTTP + tokenizer + RECORDS + ERRORS
 
 
 def test_credit_hooks_the_readers_only(registry, all_modules, monkeypatch):
@@ -114,7 +125,7 @@ def test_a_text_ingress_hooks_the_detokenizer_too(registry, all_modules, monkeyp
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_TEXT_INGRESS", "ipc:///t")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")] + RECORDS + ERRORS
+    assert registry.registered == SCHEDULER + HTTP + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")] + RECORDS + ERRORS
 
 
 PARSERS = [
@@ -140,7 +151,7 @@ def all_parsers(fake_modules):
 
 @pytest.mark.parametrize(
     "variables, others",
-    [(dict(INGRESS="ipc:///a"), SCHEDULER + SAMPLES + RECORDS), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), ABORT + SCHEDULER + SAMPLES + RECORDS)],
+    [(dict(INGRESS="ipc:///a"), SCHEDULER + HTTP + RECORDS), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), ABORT + SCHEDULER + HTTP + RECORDS)],
     ids=["ingress", "credit", "abort"],
 )
 def test_the_parsers_are_hooked_whatever_is_set(registry, all_modules, all_parsers, monkeypatch, variables, others):
@@ -155,7 +166,7 @@ def test_a_version_without_a_parser_is_named_in_a_warning_and_starts(registry, a
     monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.5.30")
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + RECORDS + ERRORS + [hook for hook in PARSERS if "json_array" not in hook[0]]
+    assert registry.registered == SCHEDULER + HTTP + RECORDS + ERRORS + [hook for hook in PARSERS if "json_array" not in hook[0]]
     [warning] = [record.getMessage() for record in caplog.records]
     assert "SGLang 0.5.30 has no usable sglang.srt.function_call.json_array_parser.JsonArrayParser.parse_streaming_increment" in warning
 
@@ -175,7 +186,7 @@ def test_registering_twice_hooks_once(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + RECORDS + ERRORS
+    assert registry.registered == SCHEDULER + HTTP + RECORDS + ERRORS
 
 
 def test_a_spawned_child_hooks_only_what_it_has_loaded(registry, fake_modules, monkeypatch):

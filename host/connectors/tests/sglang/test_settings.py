@@ -104,5 +104,16 @@ def test_a_text_leg_without_an_ingress_is_refused():
         read(AFTERBAY_TEXT_INGRESS="ipc:///t", AFTERBAY_CREDIT="/c")
 
 
+def test_the_key_of_clients_is_a_file_and_needs_sglangs_python_server(clients_key):
+    asked = {"AFTERBAY_INGRESS": "ipc:///a", "AFTERBAY_CLIENTS_KEY": clients_key}
+    assert read(**asked) == Settings("ipc:///a", None, None, clients_key=clients_key)
+    with pytest.raises(Refused, match="AFTERBAY_CLIENTS_KEY needs AFTERBAY_INGRESS"):
+        read(AFTERBAY_CLIENTS_KEY=clients_key)
+    with pytest.raises(Refused, match="AFTERBAY_CLIENTS_KEY: SGLang's Rust server"):
+        read(**asked, AFTERBAY_RENDEZVOUS="/r", SGLANG_RUST_SERVER="1")
+    with pytest.raises(Refused, match='AFTERBAY_CLIENTS_KEY "/absent": cannot be read'):
+        read(AFTERBAY_INGRESS="ipc:///a", AFTERBAY_CLIENTS_KEY="/absent")
+
+
 def test_the_rank_is_filled_in():
     assert fill("ipc:///a-{dp_rank}-{dp_rank}", 3) == "ipc:///a-3-3"

@@ -9,7 +9,7 @@ import pytest
 
 import afterbay_vllm
 
-VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "AFTERBAY_TENANT", "AFTERBAY_LEASE_MAX", "AFTERBAY_LEASE", "VLLM_PLUGINS", "VLLM_USE_RUST_FRONTEND")
+VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "AFTERBAY_TENANT", "AFTERBAY_LEASE_MAX", "AFTERBAY_LEASE", "AFTERBAY_CLIENTS_KEY", "VLLM_PLUGINS", "VLLM_USE_RUST_FRONTEND")
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +82,12 @@ def fake_vllm(fake_modules, monkeypatch):
             abort = types.SimpleNamespace(name="ABORT")
             await self.engine_core._send_input(abort, ids if internal else [f"{rid}-1a2b" for rid in ids])
 
+    class InputProcessor:
+        @staticmethod
+        def assign_request_id(request):
+            request.external_req_id = request.request_id
+            request.request_id += "-1a2b"
+
     class EngineDeadError(Exception):
         pass
 
@@ -102,9 +108,10 @@ def fake_vllm(fake_modules, monkeypatch):
     fake_modules("vllm.v1.core.sched.scheduler", Scheduler=Scheduler)
     fake_modules("vllm.v1.engine.core_client", AsyncMPClient=AsyncMPClient, make_zmq_socket=make_zmq_socket)
     fake_modules("vllm.v1.engine.async_llm", AsyncLLM=AsyncLLM)
+    fake_modules("vllm.v1.engine.input_processor", InputProcessor=InputProcessor)
     fake_modules("vllm.v1.engine.exceptions", EngineDeadError=EngineDeadError)
     monkeypatch.setattr(afterbay_vllm, "vllm_version", lambda: "0.32.0")
-    classes = dict(EngineCore=EngineCore, EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient, AsyncLLM=AsyncLLM, ParserManager=ParserManager)
+    classes = dict(EngineCore=EngineCore, EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient, AsyncLLM=AsyncLLM, ParserManager=ParserManager, InputProcessor=InputProcessor)
     return types.SimpleNamespace(calls=calls, sent=sent, **classes)
 
 

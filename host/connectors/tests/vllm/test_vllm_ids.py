@@ -1,9 +1,10 @@
-"""Tests the tenant and the lease in the id that vLLM's API server makes, with the HTTP requests of starlette as fakes."""
+"""Tests the parts of the id that vLLM's API server makes, and requests that Afterbay continues, with the HTTP requests of starlette as fakes."""
 import types
 
 import pytest
 
 import afterbay_vllm
+from afterbay_connector import http_gate
 
 
 class Request:
@@ -18,7 +19,7 @@ class Request:
 
     @property
     def state(self):
-        return self.scope.setdefault("state", {})
+        return self.scope.setdefault("state", types.SimpleNamespace())
 
 
 def http(**headers):
@@ -43,7 +44,7 @@ def serving(fake_vllm, fake_modules, monkeypatch):
     fake_modules("vllm.entrypoints.openai.chat_completion.serving", OpenAIServingChat=OpenAIServingChat)
     fake_modules("vllm.entrypoints.openai.completion.serving", OpenAIServingCompletion=OpenAIServingCompletion)
 
-    def register(source, **env):
+    def register(source="", **env):
         monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///in")
         monkeypatch.setenv("AFTERBAY_TENANT", source)
         for name, value in env.items():
@@ -54,8 +55,8 @@ def serving(fake_vllm, fake_modules, monkeypatch):
     return register
 
 
-def body(user=None):
-    return types.SimpleNamespace(request_id="random", user=user)
+def body(user=None, prompt=(1, 2), n=1):
+    return types.SimpleNamespace(request_id="random", user=user, prompt=list(prompt), n=n)
 
 
 def test_the_tenant_of_a_header_stands_before_the_id(serving):
@@ -79,3 +80,59 @@ def test_a_lease_stands_behind_the_tenant(serving):
     for create in serving("header:x-tenant", ABORT="ipc:///abort", LEASE_MAX="10m"):
         assert create(body(), http(x_tenant="acme", x_afterbay_lease="1h"))[0] == "acme~lease-600s~random"
         assert create(body(), http(x_request_id="7"))[0] == "~7"
+
+
+def test_the_stream_of_a_request_is_named_as_its_client_gets_the_id(serving, clients_key):
+    for create, kind in zip(serving("header:x-tenant", CLIENTS_KEY=clients_key), ("chatcmpl", "cmpl")):
+        raw = http(x_tenant="acme", x_request_id="7")
+        assert create(body(), raw)[0] == "acme~7"
+        assert raw.state.afterbay_stream == f"{kind}-acme~7"
+        assert create(body(), None) == ("random", None)
+
+
+def test_without_parts_the_id_is_the_clients(serving, clients_key):
+    chat, _ = serving(CLIENTS_KEY=clients_key)
+    for raw, made in ((http(x_request_id="7"), "7"), (http(), "random")):
+        assert (chat(body(), raw)[0], raw.state.afterbay_stream) == (made, f"chatcmpl-{made}")
+
+
+@pytest.fixture
+def continued(monkeypatch):
+    """The task works for a request that Afterbay continues."""
+    rid = "0_cmpl-acme~lease-60s~7-0-1a2b3c4d"
+    monkeypatch.setattr(http_gate, "_scope", types.SimpleNamespace(get=lambda: {"state": {http_gate.RID: rid}}))
+    return rid
+
+
+def test_a_continued_request_gets_its_rid_and_no_parts(serving, fake_vllm, clients_key, continued):
+    _, create = serving("header:x-tenant", CLIENTS_KEY=clients_key)
+    raw = http(x_tenant="acme", x_request_id="7")
+    assert create(body(), raw) == ("7", raw)
+    request = types.SimpleNamespace(request_id="cmpl-7-0")
+    fake_vllm.InputProcessor().assign_request_id(request)
+    assert (request.request_id, request.external_req_id) == (continued, "cmpl-7-0")
+
+
+def test_another_request_keeps_the_rid_that_vllm_makes(serving, fake_vllm, clients_key):
+    serving(CLIENTS_KEY=clients_key)
+    request = types.SimpleNamespace(request_id="cmpl-7-0")
+    fake_vllm.InputProcessor().assign_request_id(request)
+    assert request.request_id == "cmpl-7-0-1a2b"
+
+
+@pytest.mark.parametrize("several", [dict(n=2), dict(prompt=["a", "b"]), dict(prompt=[[1], [2]]), dict(prompt=[])])
+def test_several_requests_are_not_continued_as_one(serving, fake_modules, clients_key, continued, several):
+    fake_modules("fastapi", HTTPException=RuntimeError)
+    _, create = serving(CLIENTS_KEY=clients_key)
+    with pytest.raises(RuntimeError, match="must be one prompt and n = 1"):
+        create(body(**several), http())
+
+
+def test_the_applications_of_the_api_server_are_behind_the_gate(serving, fake_modules, clients_key):
+    class FastAPI:
+        def build_middleware_stack(self):
+            return "application"
+
+    fake_modules("fastapi.applications", FastAPI=FastAPI)
+    serving(CLIENTS_KEY=clients_key)
+    assert isinstance(FastAPI().build_middleware_stack(), http_gate.Gate)

@@ -21,6 +21,16 @@ def test_each_variable_is_read():
     assert read(credit="/c") == Settings((), None, "/c", ())
 
 
+def test_the_key_of_clients_is_a_file_and_needs_the_python_api_server(clients_key):
+    assert read(ingress="ipc:///a", clients_key=clients_key) == Settings(("ipc:///a",), None, None, (), clients_key=clients_key)
+    with pytest.raises(Refused, match=f'AFTERBAY_CLIENTS_KEY "{clients_key}" needs AFTERBAY_INGRESS'):
+        read(clients_key=clients_key)
+    with pytest.raises(Refused, match="AFTERBAY_CLIENTS_KEY: the Rust front end"):
+        Settings.from_environment({"AFTERBAY_INGRESS": "ipc:///a", "AFTERBAY_CLIENTS_KEY": clients_key, "VLLM_USE_RUST_FRONTEND": "1"})
+    with pytest.raises(Refused, match='AFTERBAY_CLIENTS_KEY "/absent": cannot be read'):
+        read(ingress="ipc:///a", clients_key="/absent")
+
+
 def test_each_api_server_has_its_own_names():
     settings = read(ingress="ipc:///a, tcp://127.0.0.1:5555", rendezvous="/r-{client}.json", abort="ipc:///b,ipc:///c")
     assert settings.ingress == ("ipc:///a", "tcp://127.0.0.1:5555") and settings.abort == ("ipc:///b", "ipc:///c")
