@@ -38,6 +38,13 @@ _SAMPLING = (
     ("n", "n", (1,)),
     ("ignore_eos", "ignore_eos", (False,)),
 )
+# Parameters that change the tokens, and whose values no record has.
+_UNRECORDED = (
+    ("beam_width", "beam_width", (1,)),
+    ("logit_bias", "logit_bias", ({},)),
+    ("stop_regex", "stop_regex_strs", ([], "")),
+    ("watermark", "watermark", ()),
+)
 _GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
 
 # Sends the record of the turn that the scheduler handles now, with the turn's prompt.
@@ -99,6 +106,7 @@ def _record(scheduler: Any, request: Any, prompt_ids: Optional[Sequence[int]]) -
         arrived_unix_ns=time.time_ns(),
         **_constant(scheduler),
         sampling=_sampling(request.sampling_params) if generates else None,
+        unrecorded=_unrecorded(request) if generates else None,
         grammar=_grammar(scheduler, request.sampling_params) if generates else None,
         logprobs=_logprobs(request, prompt_ids or ()) if generates and request.return_logprob else None,
         lora=lora(scheduler, request),
@@ -152,6 +160,15 @@ def _sampling(params: Any) -> Optional[Dict[str, Any]]:
     if stop_ids:
         found["stop_token_ids"] = sorted(stop_ids)
     return found or None
+
+
+def _unrecorded(request: Any) -> Optional[List[str]]:
+    params = request.sampling_params
+    found = list(request_record.given(params, _UNRECORDED))
+    # SGLang's chat server passes facts about the grammar in parameters of its own.
+    if any(not str(name).startswith("__sglang_") for name in getattr(params, "custom_params", None) or ()):
+        found.append("custom_params")
+    return found + [name for name in ("custom_logit_processor", "positional_embed_overrides") if getattr(request, name, None)] or None
 
 
 def _grammar(scheduler: Any, params: Any) -> Optional[Dict[str, Any]]:

@@ -39,6 +39,17 @@ _SAMPLING = (
     ("n", "n", (1,)),
     ("ignore_eos", "ignore_eos", (False,)),
 )
+# Parameters that change the tokens, and whose values no record has.
+_UNRECORDED = (
+    ("allowed_token_ids", "allowed_token_ids", ([],)),
+    ("bad_words", "bad_words", ([],)),
+    ("extra_args", "extra_args", ({},)),
+    ("logit_bias", "logit_bias", ({},)),
+    ("logprob_token_ids", "logprob_token_ids", ([],)),
+    ("repetition_detection", "repetition_detection", ()),
+    ("thinking_token_budget", "thinking_token_budget", (-1,)),
+    ("watermarking", "watermarking", (False,)),
+)
 # The kinds of grammar by their names in vLLM.
 _GRAMMARS = {"json": "json_schema", "json_object": "json_object", "regex": "regex", "choice": "choice", "grammar": "ebnf", "structural_tag": "structural_tag"}
 
@@ -132,6 +143,7 @@ def _record(engine: Any, request: Any) -> Optional[bytes]:
         arrived_unix_ns=int(arrived * 1e9) if arrived else None,
         **_constant(engine),
         sampling=_sampling(params) if params is not None else None,
+        unrecorded=list(request_record.given(params, _UNRECORDED)) or None,
         grammar=_grammar(params),
         logprobs=_logprobs(engine, params),
         lora=getattr(getattr(request, "lora_request", None), "lora_name", None),

@@ -335,3 +335,46 @@ print(json.dumps([app is http_server.app, hooked()]))
     is_sglangs, hooks = real_sglang.answer(code, path=[on_path], **asked)
     assert is_sglangs
     assert [hooks[name] for name in ("TokenizerManager.__init__", "TokenizerManager._handle_batch_output", "FunctionCallParser.parse_stream_chunk")] == [1, 1, 1]
+
+
+def test_clients_are_told_where_their_stream_is_read_and_a_request_is_continued(real_sglang, on_path, clients_key):
+    code = f"""
+import asyncio, json, time, types
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
+async def generate_request(self, obj, request=None):
+    yield dict(rid=obj.rid)
+TokenizerManager.generate_request = generate_request
+from sglang.srt.entrypoints import http_server
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from afterbay_connector import capability
+http_server._global_state = types.SimpleNamespace(tokenizer_manager=object.__new__(TokenizerManager))
+def ask(body, path="/generate", **headers):
+    sent, messages = [], [dict(type="http.request", body=json.dumps(body).encode(), more_body=False)]
+    async def receive(): return messages.pop(0) if messages else await asyncio.Event().wait()
+    async def send(message): sent.append(message)
+    headers = [(b"content-type", b"application/json"), *((name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items())]
+    scope = dict(type="http", http_version="1.1", method="POST", path=path, raw_path=b"", query_string=b"", root_path="", scheme="http", server=("a", 1), client=("b", 2), headers=headers)
+    async def all_of_it():
+        # SGLang works on for 2 s behind a stream's end.
+        task = asyncio.ensure_future(http_server.app(scope, receive, send))
+        while not sent or not (task.done() or sent[-1].get("more_body") is False): await asyncio.sleep(0.01)
+        task.cancel()
+    asyncio.run(all_of_it())
+    added = {{name.decode(): value.decode() for name, value in sent[0]["headers"] if b"afterbay" in name or b"expose" in name}}
+    return [sent[0]["status"], added, b"".join(message.get("body", b"") for message in sent[1:]).decode()]
+rid = "acme~lease-60s~\\u00e9"
+token = capability.mint(open({clients_key!r}, "rb").read(), capability.CONTINUE, rid, int(time.time()) + 60)
+valid = dict(X_Request_Id="acme~lease-60s~%C3%A9", X_Afterbay_Continue=token)
+one, two = (dict(input_ids=ids, stream=True) for ids in ([1, 2], [[1], [2]]))
+print(json.dumps([ask(dict(text="a", rid="7", stream=True), Origin="http://x"), ask(dict(text="a", rid="7")), ask(one, **valid), ask(dict(one, sampling_params=dict(n=2)), **valid), ask(two, **valid), ask(one, **dict(valid, X_Request_Id="8"))]))
+"""
+    answers = real_sglang.answer(code, path=[on_path], AFTERBAY_INGRESS="ipc:///a", AFTERBAY_CLIENTS_KEY=clients_key, AFTERBAY_TENANT="header:X-Tenant")
+    (stream, whole), (continued, *several, refused) = answers[:2], answers[2:]
+    for status, headers, body in (stream, whole):
+        assert status == 200 and headers.pop("x-afterbay-stream").startswith("/v1/streams/~7?token=") and '{"rid":"~7"}' in body
+    assert (stream[1], whole[1]) == ({"access-control-expose-headers": "x-afterbay-stream"}, {})
+    assert continued[:2] == [200, {"x-afterbay-continue": "acme~lease-60s~%C3%A9"}] and '{"rid":"acme~lease-60s~é"}' in continued[2]
+    for status, _, body in several:
+        assert status == 400 and "must be one prompt and n = 1" in body
+    assert refused[0] == 403 and "the token is not for this request" in refused[2]

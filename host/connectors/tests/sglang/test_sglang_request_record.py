@@ -133,10 +133,11 @@ def generate(params, **fields):
     return record(TokenizedGenerateReqInput, params, **{**dict(input_embeds=None, return_logprob=False, logprob_start_len=-1, top_logprobs_num=0, token_ids_logprob=None, stream=True), **fields})
 item = MultimodalDataItem(modality=Modality.IMAGE, hash=0xabc, offsets=[(1, 4), (6, 6)], feature=torch.zeros(4, dtype=torch.float32))
 full = SamplingParams(temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, sampling_seed=3, stop="a", stop_token_ids={9, 2}, max_new_tokens=5, min_new_tokens=1, n=2, ignore_eos=True,
-    frequency_penalty=0.1, presence_penalty=0.2, repetition_penalty=1.1, regex="[a-z]+")
-fields = dict(return_logprob=True, logprob_start_len=0, top_logprobs_num=4, lora_id="f", lora_name="sql", session_params=SessionParams(id="s"), priority=2, routing_key="k",
+    frequency_penalty=0.1, presence_penalty=0.2, repetition_penalty=1.1, regex="[a-z]+", logit_bias={"5": 1.0}, custom_params={"thinking_budget": 9})
+of_sglang = SamplingParams(temperature=0, custom_params={"__sglang_reasoning_in_grammar": True})
+fields = dict(custom_logit_processor="p", return_logprob=True, logprob_start_len=0, top_logprobs_num=4, lora_id="f", lora_name="sql", session_params=SessionParams(id="s"), priority=2, routing_key="k",
     bootstrap_host="h", bootstrap_port=1, bootstrap_room=1 << 60, mm_inputs=MultimodalProcessorOutput(mm_items=[item]))
-print(json.dumps([generate(full, **fields), generate(SamplingParams(temperature=0)), generate(SamplingParams(), input_embeds=[[0.5]] * 3), record(TokenizedEmbeddingReqInput, SamplingParams())]))
+print(json.dumps([generate(full, **fields), generate(of_sglang), generate(SamplingParams(), input_embeds=[[0.5]] * 3), record(TokenizedEmbeddingReqInput, SamplingParams())]))
 """
     full, greedy, embeds, embedding = real_sglang.answer(code, path=[on_path])
     common = {"afterbay": "request", "rid": "r", "model": "m", "data_parallel_rank": 1}
@@ -147,14 +148,17 @@ print(json.dumps([generate(full, **fields), generate(SamplingParams(temperature=
         "prompt_tokens": 2,
         "sampling": dict(temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, seed=3, stop=["a"], stop_token_ids=[2, 9], max_tokens=5, min_tokens=1, n=2, ignore_eos=True)
         | dict(frequency_penalty=0.1, presence_penalty=0.2, repetition_penalty=1.1),
+        "unrecorded": ["logit_bias", "custom_params", "custom_logit_processor"],
         "grammar": {"kind": "regex", "value": "[a-z]+", "enforced": False},
         "logprobs": {"top": 4, "prompt": True},
         "lora": "sql",
         "session": "s",
         "priority": 2,
+        "stream": True,
         "routing_key": "k",
         "bootstrap": {"host": "h", "port": 1, "room": 1 << 60},
         "multimodal": [{"modality": "image", "hash": "0000000000000abc", "bytes": 16, "tokens": 5}],
     }
     assert greedy["sampling"] == {"top_k": 1, "max_tokens": 128}, "SGLang has made top_k 1 of temperature 0"
+    assert "unrecorded" not in greedy and "unrecorded" not in embedding
     assert (embeds["prompt_tokens"], "sampling" in embedding, embedding["prompt_tokens"]) == (3, False, 2)

@@ -53,6 +53,62 @@ print(json.dumps([wrapped, OpenAIServingCompletion._base_request_id(passed, body
     assert json.loads(done.stdout.strip().splitlines()[-1]) == [[True, True], "acme~gw-7", 1]
 
 
+def test_the_installed_version_is_told_where_a_stream_is_read_and_continues_a_request(real_vllm, on_path, clients_key):
+    code = f"""
+import asyncio, json, time, types
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import StreamingResponse
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+from vllm.v1.engine.input_processor import InputProcessor
+from afterbay_connector import capability
+inner = OpenAIServingCompletion._create_completion
+async def create(self, request, raw_request):
+    made = types.SimpleNamespace(request_id="cmpl-" + self._base_request_id(raw_request, request.request_id) + "-0", external_req_id=None)
+    InputProcessor.assign_request_id(made)
+    async def chunks():
+        yield made.request_id
+    return chunks()
+OpenAIServingCompletion._create_completion = create
+async def passed(self, answer, request, raw_request): return await answer
+OpenAIServingCompletion._with_kv_transfer_rejection_cleanup = passed
+serving = object.__new__(OpenAIServingCompletion)
+app = FastAPI()
+@app.post("/v1/completions")
+async def completions(request: CompletionRequest, raw_request: Request):
+    return StreamingResponse(await serving.create_completion(request, raw_request))
+app.add_middleware(CORSMiddleware, allow_origins=["*"])
+def ask(body, **headers):
+    sent, body = [], json.dumps(dict(prompt=[1, 2], stream=True, **body)).encode()
+    async def receive():
+        return receive.messages.pop(0) if receive.messages else await asyncio.Event().wait()
+    receive.messages = [dict(type="http.request", body=body, more_body=False)]
+    async def send(message): sent.append(message)
+    headers = [(b"content-type", b"application/json"), *((name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items())]
+    scope = dict(type="http", http_version="1.1", method="POST", path="/v1/completions", raw_path=b"", query_string=b"", root_path="", scheme="http", server=("a", 1), client=("b", 2), headers=headers)
+    asyncio.run(app(scope, receive, send))
+    added = {{name.decode(): value.decode() for name, value in sent[0]["headers"] if b"afterbay" in name or b"expose" in name}}
+    return [sent[0]["status"], added, b"".join(message.get("body", b"") for message in sent[1:]).decode()]
+rid = "0_cmpl-~lease-60s~7-0-1a2b3c4d"
+token = capability.mint(open({clients_key!r}, "rb").read(), capability.CONTINUE, rid, int(time.time()) + 60)
+valid = dict(X_Request_Id=rid, X_Afterbay_Continue=token, Origin="http://x")
+print(json.dumps([ask(dict(), X_Request_Id="gw-7", Origin="http://x"), ask(dict(), **valid), ask(dict(n=2), **valid), ask(dict(), **dict(valid, X_Request_Id="8"))]))
+"""
+    done = real_vllm.run(code, path=[on_path], AFTERBAY_INGRESS="ipc:///a", AFTERBAY_CLIENTS_KEY=clients_key)
+    assert done.returncode == 0, done.stderr[-2000:]
+    named, continued, several, refused = json.loads(done.stdout.strip().splitlines()[-1])
+    assert named[0] == 200 and named[2].startswith("cmpl-gw-7-0-")
+    assert named[1].pop("x-afterbay-stream").startswith("/v1/streams/cmpl-gw-7?token=")
+    assert named[1] == {"access-control-expose-headers": "x-afterbay-stream"}
+    rid = "0_cmpl-~lease-60s~7-0-1a2b3c4d"
+    assert continued == [200, {"x-afterbay-continue": rid}, rid]
+    assert several[0] == 400 and "must be one prompt and n = 1" in several[2]
+    assert refused[0] == 403 and "the token is not for this request" in refused[2]
+
+
 def test_nothing_is_wrapped_without_a_variable_or_by_a_filter(real_vllm, on_path):
     for env in ({}, {"AFTERBAY_INGRESS": "ipc:///a", "VLLM_PLUGINS": "other"}):
         done = real_vllm.run(LOADED + "print(json.dumps(wrapped()))", path=[on_path], **env)

@@ -115,7 +115,7 @@ def record(params, **fields):
     line, ids = request_record._record(engine, EngineCoreRequest(**{**given, **fields})).split(b"\\n", 1)
     return json.loads(line)
 full = SamplingParams(temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, seed=3, stop=["a", "b"], stop_token_ids=[9], max_tokens=5, min_tokens=1, n=2, ignore_eos=True,
-    frequency_penalty=0.1, presence_penalty=0.2, repetition_penalty=1.1, logprobs=-1, prompt_logprobs=1, structured_outputs=StructuredOutputsParams(choice=["x", "y"]))
+    frequency_penalty=0.1, presence_penalty=0.2, repetition_penalty=1.1, logprobs=-1, prompt_logprobs=1, structured_outputs=StructuredOutputsParams(choice=["x", "y"]), logit_bias={1: 0.5}, bad_words=["x"])
 image = MultiModalFeatureSpec(data=MultiModalKwargsItem.dummy(64), modality="image", identifier="lora-h", mm_position=PlaceholderRange(offset=1, length=4), mm_hash="h")
 grammars = [StructuredOutputsParams(json={"type": "object"}), StructuredOutputsParams(json_object=True), StructuredOutputsParams(grammar="root ::= x")]
 traced = dict(trace_headers={"traceparent": "00-a-b-01", "other": "x"}, priority=2, session_id="s", mm_features=[image])
@@ -131,6 +131,7 @@ print(json.dumps([record(full, **traced), record(SamplingParams(), **embeds), [r
         "prompt_tokens": 2,
         "sampling": dict(temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, seed=3, stop=["a", "b"], stop_token_ids=[9], max_tokens=5, min_tokens=1, n=2, ignore_eos=True)
         | dict(frequency_penalty=0.1, presence_penalty=0.2, repetition_penalty=1.1),
+        "unrecorded": ["bad_words", "logit_bias"],
         "grammar": {"kind": "choice", "value": '["x","y"]', "enforced": True},
         "logprobs": {"top": 2048, "prompt": True},
         "session": "s",
