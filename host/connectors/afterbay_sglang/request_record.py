@@ -39,7 +39,7 @@ _SAMPLING = (
     ("ignore_eos", "ignore_eos", (False,)),
 )
 # Parameters that change the tokens, and whose values no record has.
-_UNRECORDED = (
+_UNRECORDED: Tuple[Tuple[str, str, Tuple[Any, ...]], ...] = (
     ("beam_width", "beam_width", (1,)),
     ("logit_bias", "logit_bias", ({},)),
     ("stop_regex", "stop_regex_strs", ([], "")),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from afterbay_connector import request_record
 from afterbay_connector.request_id import lease_ms
@@ -40,7 +40,7 @@ _SAMPLING = (
     ("ignore_eos", "ignore_eos", (False,)),
 )
 # Parameters that change the tokens, and whose values no record has.
-_UNRECORDED = (
+_UNRECORDED: Tuple[Tuple[str, str, Tuple[Any, ...]], ...] = (
     ("allowed_token_ids", "allowed_token_ids", ([],)),
     ("bad_words", "bad_words", ([],)),
     ("extra_args", "extra_args", ({},)),
