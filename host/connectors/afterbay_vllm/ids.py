@@ -18,6 +18,7 @@ from .settings import Settings
 _OPENAI = "vllm.entrypoints.openai"
 _HEADER = "x-request-id"
 _CONTINUES = "/v1/completions"
+_SEED_MAX = (1 << 63) - 1
 
 
 def hooks(settings: Settings) -> List[Any]:
@@ -28,6 +29,7 @@ def hooks(settings: Settings) -> List[Any]:
         if http_gate.continued_rid() is not None:
             is_batch = isinstance(request.prompt, list) and not isinstance(next(iter(request.prompt), None), int)
             http_gate.refuse_several(is_batch or (request.n or 1) != 1)
+            renew_noise(args[0], request)
         else:
             named["raw_request"] = put_parts(settings.ids or IdParts(), request, raw_request)
             if raw_request is not None:
@@ -41,6 +43,16 @@ def hooks(settings: Settings) -> List[Any]:
         for function, kind in (("chat_completion.serving:OpenAIServingChat.create_chat_completion", "chatcmpl"), ("completion.serving:OpenAIServingCompletion.create_completion", "cmpl")):
             wanted.append((f"{_OPENAI}.{function}", "raw_request", functools.partial(create, kind)))
     return wanted
+
+
+def renew_noise(serving: Any, request: Any) -> None:
+    """Change the seed of a continued request if vLLM draws noise from the beginning again, by which an answer could repeat its beginning.
+
+    vLLM's newer model runner draws by the token's place, so that the same seed goes on exactly.
+    """
+    config = getattr(getattr(serving, "engine_client", None), "vllm_config", None)
+    if request.seed is not None and not getattr(config, "use_v2_model_runner", False):
+        request.seed = (request.seed + len(request.prompt)) & _SEED_MAX
 
 
 def assign(original: Callable[..., Any], request: Any) -> None:

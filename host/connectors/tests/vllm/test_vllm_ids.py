@@ -55,8 +55,8 @@ def serving(fake_vllm, fake_modules, monkeypatch):
     return register
 
 
-def body(user=None, prompt=(1, 2), n=1):
-    return types.SimpleNamespace(request_id="random", user=user, prompt=list(prompt), n=n)
+def body(user=None, prompt=(1, 2), n=1, seed=None):
+    return types.SimpleNamespace(request_id="random", user=user, prompt=list(prompt), n=n, seed=seed)
 
 
 def test_the_tenant_of_a_header_stands_before_the_id(serving):
@@ -111,6 +111,15 @@ def test_a_continued_request_gets_its_rid_and_no_parts(serving, fake_vllm, clien
     request = types.SimpleNamespace(request_id="cmpl-7-0")
     fake_vllm.InputProcessor().assign_request_id(request)
     assert (request.request_id, request.external_req_id) == (continued, "cmpl-7-0")
+
+
+@pytest.mark.parametrize("runner, seed, used", [({}, 7, 9), ({"use_v2_model_runner": False}, (1 << 63) - 1, 1), ({"use_v2_model_runner": True}, 7, 7), ({}, None, None)])
+def test_a_continued_request_draws_other_noise_unless_the_same_seed_goes_on(serving, clients_key, continued, runner, seed, used):
+    _, create = serving(CLIENTS_KEY=clients_key)
+    create.__self__.engine_client = types.SimpleNamespace(vllm_config=types.SimpleNamespace(**runner))
+    asked = body(seed=seed)
+    create(asked, http())
+    assert asked.seed == used
 
 
 def test_another_request_keeps_the_rid_that_vllm_makes(serving, fake_vllm, clients_key):
