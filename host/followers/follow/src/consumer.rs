@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
-use afterbay_journal::reader::{JournalReader, StreamReader};
+use afterbay_journal::reader::{JournalReader, RequestRecord, SegmentRequests, StreamReader};
 use afterbay_journal::{Follower, IoError, ReadError, SegmentId};
 use afterbay_wire::Layouts;
 
@@ -18,6 +18,50 @@ pub(crate) const RECORDS_AT_ONCE: usize = 2000;
 /// The journal cannot be read.
 pub(crate) fn layouts(stream: &StreamReader) -> Result<Layouts, Failure> {
     Ok(Layouts::of_text(&stream.layout()?))
+}
+
+/// A part of a stream that was read.
+pub(crate) enum Progress {
+    /// A segment was opened, of which nothing was read yet. The one before was read to its end.
+    Begun {
+        /// Whether there was none before.
+        is_first: bool,
+    },
+    /// Records were read, and there are more.
+    More,
+    /// Everything was read that the journal has now.
+    End,
+}
+
+/// Opens a segment of a stream.
+pub(crate) type OpenSegment = fn(&StreamReader, SegmentId) -> Result<Option<SegmentRequests>, ReadError>;
+
+/// Reads some records of a stream, of one segment after the other. It begins at the oldest segment if everything `is_new`, else at the
+/// newest one.
+pub(crate) fn read_on(
+    stream: &StreamReader,
+    current: &mut Option<SegmentRequests>,
+    (open, is_new): (OpenSegment, bool),
+    each: &mut dyn FnMut(RequestRecord<'_>),
+) -> Result<Progress, ReadError> {
+    // Listed first: the writer has left a segment before it begins the next.
+    let listed = stream.segments()?;
+    let next = match current {
+        Some(current) => {
+            if current.read_records(RECORDS_AT_ONCE, each)? {
+                return Ok(Progress::More);
+            }
+            listed.iter().find(|id| **id > current.id())
+        }
+        None if is_new => listed.first(),
+        None => listed.last(),
+    };
+    // `None`: retention was faster, or its header is not complete yet.
+    let opened = next.map(|next| open(stream, *next)).transpose()?.flatten();
+    Ok(match opened {
+        Some(opened) => Progress::Begun { is_first: current.replace(opened).is_none() },
+        None => Progress::End,
+    })
 }
 
 /// The states of the streams that a consumer follows, by name. `None`: the consumer needs nothing of the stream.

@@ -28,7 +28,7 @@ use afterbay_wire::RequestRecord;
 use opentelemetry::trace::SpanContext;
 use opentelemetry_sdk::trace::SpanData;
 
-use crate::consumer::{Consumer, Failure, Look, RECORDS_AT_ONCE, Streams, layouts};
+use crate::consumer::{Consumer, Failure, Look, OpenSegment, Progress, Streams, layouts, read_on};
 use crate::following::Telemetry;
 
 use export::{Exporter, SpanQueue, TracesError};
@@ -237,27 +237,15 @@ impl Consumer for Traces {
 impl FollowedStream {
     /// Reads some of the newest segment, and of every segment that was begun since. Returns whether there is more.
     fn read(&mut self, select: stream::Select<'_>) -> Result<bool, ReadError> {
-        // Listed first: the writer has left a segment before it begins the next.
-        let listed = self.reader.segments()?;
-        let current = match &mut self.current {
-            Some(current) => current,
-            None => {
-                let first = if self.is_new { listed.first() } else { listed.last() };
-                let opened = first.map(|first| self.reader.segment_requests(*first)).transpose()?;
-                let Some(opened) = opened.flatten() else { return Ok(false) };
-                self.traced.begin_segment();
-                self.current.insert(opened)
-            }
-        };
         let now = Instant::now();
-        if current.read_records(RECORDS_AT_ONCE, &mut |record| self.traced.apply(record, select, now))? {
-            return Ok(true);
+        let traced = &mut self.traced;
+        let open = (StreamReader::segment_requests as OpenSegment, self.is_new);
+        match read_on(&self.reader, &mut self.current, open, &mut |record| traced.apply(record, select, now))?
+        {
+            Progress::Begun { .. } => self.traced.begin_segment(),
+            Progress::More => {}
+            Progress::End => return Ok(false),
         }
-        let Some(next) = listed.into_iter().find(|id| *id > current.id()) else { return Ok(false) };
-        // `None`: retention was faster, or its header is not complete yet.
-        let Some(next) = self.reader.segment_requests(next)? else { return Ok(false) };
-        self.traced.begin_segment();
-        self.current = Some(next);
         Ok(true)
     }
 }

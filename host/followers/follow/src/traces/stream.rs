@@ -111,7 +111,7 @@ impl TracedStream {
                 }
             }
             RequestRecord::Attributes(..) | RequestRecord::Plugin(_) => {}
-            RequestRecord::Outcome(outcome) => self.outcome(outcome),
+            RequestRecord::Outcome(outcome, _) => self.outcome(outcome),
             RequestRecord::Routed(frame, sinks, rows) => {
                 for (request, sink) in rows {
                     if let (Some(leg), Some(sink)) =

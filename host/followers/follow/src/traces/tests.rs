@@ -560,7 +560,7 @@ fn a_collector_that_refuses_and_then_accepts_is_reported_as_both() {
 fn spans_past_the_queue_are_dropped_and_counted_and_nothing_waits() {
     let mut scene = Scene::new("http://127.0.0.1:1", 1.0, &[]);
     scene.stream("decode", &[]).request("r");
-    scene.following.look(true).unwrap();
+    while scene.following.look(true).unwrap() {}
     let made: Vec<_> = scene.exporter.spans.try_iter().flatten().collect();
     let queue = scene.following.consumer().queue.as_ref().unwrap();
     // Nobody takes from the queue, in which these have their room.
