@@ -3,6 +3,7 @@
 //! Afterbay's own sockets send and read. Between them is Afterbay (the release binary with a journal), a libzmq forwarder (pyzmq's
 //! `zmq.proxy`, written in C), or nothing. CPU is the time of the proxy's process. The machine's speed drifts, so trust the ratios.
 
+mod clients;
 mod fault_storm;
 mod figures;
 mod forwarding;
@@ -100,6 +101,7 @@ fn run(args: Args) -> anyhow::Result<()> {
     bench.storms()?;
     bench.live()?;
     bench.scale()?;
+    bench.clients()?;
     if !bench.args.json {
         table(&bench.rows)?;
     }
@@ -378,6 +380,26 @@ impl Bench {
         let calls = fault_storm::calls(guests, self.time, |name| self.wants(name))?;
         for fault_storm::CallTimes { name, p50, p99, longest } in calls {
             let figures = vec![("CPU ms, p50", p50), ("CPU ms, p99", p99), ("CPU ms, longest", longest)];
+            self.row(name, figures)?;
+        }
+        Ok(())
+    }
+
+    fn clients(&mut self) -> anyhow::Result<()> {
+        for missing in [8, 256] {
+            let name = format!("clients, {} come back at once for {missing} tokens", clients::CLIENTS);
+            if !self.wants(&name) {
+                continue;
+            }
+            let returns = clients::measure(&self.afterbay, missing)?;
+            let figures = vec![
+                ("p50 ms", returns.p50_ms),
+                ("p99 ms", returns.p99_ms),
+                ("CPU ms a client", returns.cpu_ms),
+                ("a scan ms", returns.scan_ms),
+                ("clients for a scan", returns.scan_ms / returns.cpu_ms),
+                ("follower MiB", returns.resident_mib),
+            ];
             self.row(name, figures)?;
         }
         Ok(())

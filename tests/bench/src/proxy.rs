@@ -130,7 +130,7 @@ fn stream_of(engine: &str, name: &str, listen: &str, reader: &str, plugins: &str
 }
 
 /// A TCP address that is free now.
-fn free_address() -> anyhow::Result<SocketAddr> {
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
@@ -272,14 +272,19 @@ impl RunningProxy {
     /// User and system CPU time of all threads of the proxy.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         let Some(child) = &self.child else { return Ok(Duration::ZERO) };
-        // schedstat counts nanoseconds; /proc/PID/stat counts only hundredths of a second.
-        let mut nanos = 0;
-        for task in std::fs::read_dir(format!("/proc/{}/task", child.id()))? {
-            let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
-            nanos += text.split(' ').next().unwrap_or_default().trim().parse::<u64>().context("schedstat")?;
-        }
-        Ok(Duration::from_nanos(nanos))
+        cpu_of(child.id())
     }
+}
+
+/// User and system CPU time of all threads that a process has.
+pub(crate) fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
+    // schedstat counts nanoseconds; /proc/PID/stat counts only hundredths of a second.
+    let mut nanos = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+        nanos += text.split(' ').next().unwrap_or_default().trim().parse::<u64>().context("schedstat")?;
+    }
+    Ok(Duration::from_nanos(nanos))
 }
 
 impl Drop for RunningProxy {

@@ -87,6 +87,8 @@ struct World {
 pub struct Counts {
     /// Writes.
     pub writes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
     /// Writes that were short or failed by a fault.
     pub failed_writes: u64,
     /// Syncs that failed by a fault.
@@ -489,11 +491,11 @@ impl File for SimFile {
         written
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let world = self.disk.alive()?;
-        let data = &world.files[self.inode].data;
-        let rest = data.get(offset as usize..).unwrap_or_default();
+        let mut world = self.disk.alive()?;
+        let rest = world.files[self.inode].data.get(offset as usize..).unwrap_or_default();
         let bytes = rest.len().min(buffer.len());
         buffer[..bytes].copy_from_slice(&rest[..bytes]);
+        world.counts.read_bytes += bytes as u64;
         Ok(bytes)
     }
 

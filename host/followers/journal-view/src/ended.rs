@@ -310,7 +310,7 @@ impl Fold {
                     }
                 }
             }
-            RequestRecord::Outcome(outcome) => {
+            RequestRecord::Outcome(outcome, _) => {
                 if let Err(error) = self.outcome(stream, outcome) {
                     self.error = Some(error);
                 }
@@ -496,9 +496,10 @@ impl Fold {
         let place = place.map(|(place, _)| place);
         let contents = match needs_frame {
             true => {
-                let rows = Some(outcome.requests.len());
-                let of_outcome = (&outcome.passage, rows, outcome.changed.clone());
-                Some(FrameContents::read(stream, place.as_ref(), of_outcome, &mut self.decoder)?)
+                let of_outcome = (&outcome.passage, outcome.requests.len(), outcome.changed.clone());
+                let has_actions = !outcome.actions.is_empty();
+                let decoder = &mut self.decoder;
+                Some(FrameContents::read(stream, place.as_ref(), of_outcome, has_actions, decoder)?)
             }
             false => None,
         };
@@ -535,7 +536,7 @@ impl Fold {
             if let Some(contents) = contents.as_ref().filter(|_| *frames == FrameUse::Contents) {
                 contents.received(row, *tokens, content);
                 content.training = if *has_training { contents.training(row) } else { None };
-                let sent = contents.sent(&live.rid, of_row);
+                let sent = contents.sent(&live.rid, of_row, *tokens);
                 live.keep_content(content, sent);
             }
             *bytes = *bytes + live.bytes() - before;

@@ -140,7 +140,7 @@ impl<'a> LegEnd<'a> {
     }
 
     /// The finish reason that the reader got, and the text beside it.
-    pub(crate) fn got(&self) -> Option<(&str, Option<&str>)> {
+    fn got(&self) -> Option<(&str, Option<&str>)> {
         match self.early {
             Some((_, action)) => {
                 let text = Some(&*action.text).filter(|text| !text.is_empty());

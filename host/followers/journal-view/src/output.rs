@@ -207,7 +207,7 @@ impl LegOutput {
                 true => Changed::AsReceived,
                 false => reader.changed(row),
             };
-            let sent = match changed.ids(&life.request.rid, &row.actions) {
+            let sent = match changed.ids(&life.request.rid, &row.actions, row.tokens) {
                 SentIds::AsReceived => received.clone(),
                 SentIds::Row(ids) | SentIds::Cumulative(ids) if ids.contains(&UNKNOWN_ID) => {
                     output.add_absent(open.take(), Absent::Unreadable);

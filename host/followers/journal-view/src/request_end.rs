@@ -1,27 +1,7 @@
 //! The end of a request over its legs: one answer for `journal show`, `top` and the dashboard.
 
-use crate::content::Absent;
-use crate::ending::{LegEnd, SCHEDULER, TokenizerHint};
-use afterbay_journal::reader::RequestHistory;
+use crate::ending::{LegEnd, TokenizerHint};
 use serde_json::Value;
-
-/// How a request ended for its reader.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReaderEnd {
-    /// The finish reason that the reader got. `None`: it got no last row.
-    pub finish_reason: Option<String>,
-    /// The text of a plugin or an operator that ended the request: of an error, the status and the message.
-    pub text: Option<String>,
-}
-
-impl ReaderEnd {
-    /// The end of a request on its last leg.
-    pub fn of(life: &RequestHistory) -> ReaderEnd {
-        let end = LegEnd::new("", SCHEDULER, life, &[], None, || Absent::Removed);
-        let (reason, text) = end.got().unzip();
-        ReaderEnd { finish_reason: reason.map(str::to_owned), text: text.flatten().map(str::to_owned) }
-    }
-}
 
 /// The end of a request over its legs.
 pub struct RequestEnd<'v, 'a> {

@@ -44,13 +44,13 @@ impl Changed {
         }
     }
 
-    /// The ids of a row that were sent on. `actions` are those on the row.
-    pub(crate) fn ids(&self, rid: &str, actions: &[PluginAction<'_>]) -> SentIds {
+    /// The ids of a row that were sent on. `actions` are those on the row, which received so many tokens.
+    pub(crate) fn ids(&self, rid: &str, actions: &[PluginAction<'_>], received: u32) -> SentIds {
         match self {
             Changed::AsReceived => SentIds::AsReceived,
             Changed::Nothing => SentIds::Row(Vec::new()),
             Changed::Unknown => {
-                let forwarded = actions.last().map_or(0, |last| last.forwarded);
+                let forwarded = actions.last().map_or(received, |last| last.forwarded);
                 SentIds::Row(vec![UNKNOWN_ID; forwarded as usize])
             }
             Changed::Rows(batch, by_rid) => {
@@ -75,5 +75,16 @@ impl Changed {
             Changed::Rows(batch, by_rid) => batch.text(*by_rid.get(rid)?),
             Changed::AsReceived | Changed::Nothing | Changed::Unknown => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_without_an_action_of_which_neither_side_is_stored_is_missing_with_all_its_tokens() {
+        let changed = Changed::new(&Passage::Changed, None);
+        assert_eq!(changed.ids("r", &[], 3), SentIds::Row(vec![UNKNOWN_ID; 3]));
     }
 }

@@ -1,12 +1,11 @@
-//! The output of a request as it left, row by row: as its reader gets it, after every plugin. Reads rows of a history, and rows of outcomes as they
-//! are recorded.
+//! The output of a request as it left, row by row: as its reader gets it, after every plugin. Reads the rows of outcomes, as they are
+//! recorded or later.
 
 use crate::ended::frames::FrameContents;
 use crate::sent::{SentIds, UNKNOWN_ID};
-use afterbay_journal::reader::{JournalRow, StreamReader};
+use afterbay_journal::reader::StreamReader;
 use afterbay_journal::{FrameNo, Outcome, PluginAction, Position, ReadError, Verdict, row_effects};
 use afterbay_wire::{Decoder, Layouts};
-use bytes::Bytes;
 
 /// A row of a request as it left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,8 +20,17 @@ pub struct SentRow {
     pub text: Option<String>,
     /// Tokens that left and that the journal does not have. Then there is no id.
     pub missing: u64,
-    /// Whether the reader gets no further row of the request.
-    pub is_last: bool,
+    /// The end of the request, if the reader gets no further row of it.
+    pub end: Option<ReaderEnd>,
+}
+
+/// How a request ended for its reader.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReaderEnd {
+    /// The finish reason that the reader got. `None`: it got no last row.
+    pub finish_reason: Option<String>,
+    /// The text of a plugin or an operator that ended the request: of an error, the status and the message.
+    pub text: Option<String>,
 }
 
 /// Reads what left of the rows of a stream.
@@ -31,30 +39,21 @@ pub struct SentReader<'s> {
     decoder: Decoder,
 }
 
+/// A row of an outcome.
+struct OutcomeRow<'a> {
+    frame: FrameNo,
+    row: u32,
+    rid: &'a str,
+    received: u32,
+    actions: &'a [PluginAction<'static>],
+    /// The sender's finish reason.
+    finish: Option<&'a str>,
+}
+
 impl<'s> SentReader<'s> {
     /// A reader of a stream's rows, whose msgpack frames have one of these layouts.
     pub fn new(stream: &'s StreamReader, layouts: Layouts) -> SentReader<'s> {
         SentReader { stream, decoder: Decoder::new(layouts) }
-    }
-
-    /// A row of a history as it left.
-    ///
-    /// # Errors
-    /// The disk.
-    pub fn row(&mut self, rid: &str, row: &JournalRow) -> Result<SentRow, ReadError> {
-        let changed = match &row.changed {
-            None => None,
-            Some(place) => match self.stream.changed(place) {
-                Ok(bytes) => Some(Bytes::from(bytes)),
-                Err(error @ ReadError::Io(_)) => return Err(error),
-                Err(_) => None,
-            },
-        };
-        let of_outcome = (&row.passage, None, changed);
-        let contents =
-            FrameContents::read(self.stream, row.position.as_ref(), of_outcome, &mut self.decoder)?;
-        let place = (row.frame, row.row, rid);
-        Ok(sent(&contents, place, row.tokens, &row.actions, row.finish.is_some()))
     }
 
     /// The rows of an outcome as they left, of the requests for which `rid_of` gives a rid: the row of the request in the outcome, and
@@ -64,50 +63,68 @@ impl<'s> SentReader<'s> {
     /// The disk.
     pub fn outcome<'r>(
         &mut self,
-        outcome: &Outcome<'_>,
+        outcome: &Outcome<'static>,
         place: Option<&Position>,
         rid_of: impl Fn(u64) -> Option<&'r str>,
     ) -> Result<Vec<(usize, SentRow)>, ReadError> {
-        let wanted: Vec<(usize, &str)> = (0..)
-            .zip(outcome.requests.iter())
-            .filter_map(|(row, request)| Some((row, rid_of(request.0)?)))
-            .collect();
+        let wanted = (0..).zip(outcome.requests.iter().zip(outcome.tokens.iter()));
+        let wanted = wanted.filter_map(|(row, (request, received))| {
+            let finish = outcome.finished.iter().find(|finish| finish.row == row);
+            Some(OutcomeRow {
+                frame: outcome.frame,
+                row,
+                rid: rid_of(request.0)?,
+                received: *received,
+                actions: actions_on(&outcome.actions, row),
+                finish: finish.map(|finish| &*finish.reason),
+            })
+        });
+        let wanted: Vec<OutcomeRow<'_>> = wanted.collect();
         if wanted.is_empty() || outcome.is_record() {
             return Ok(Vec::new());
         }
-        let of_outcome = (&outcome.passage, Some(outcome.requests.len()), outcome.changed.clone());
-        let contents = FrameContents::read(self.stream, place, of_outcome, &mut self.decoder)?;
-        let read = wanted.into_iter().map(|(row, rid)| {
-            let of_row = |of: u32| of as usize == row;
-            let actions: Vec<PluginAction<'_>> =
-                outcome.actions.iter().filter(|action| of_row(action.row)).cloned().collect();
-            let received = outcome.tokens.get(row).copied().unwrap_or_default();
-            let has_finish = outcome.finished.iter().any(|finish| of_row(finish.row));
-            (row, sent(&contents, (outcome.frame, row as u32, rid), received, &actions, has_finish))
-        });
-        Ok(read.collect())
+        let of_outcome = (&outcome.passage, outcome.requests.len(), outcome.changed.clone());
+        let has_actions = wanted.iter().any(|row| !row.actions.is_empty());
+        let contents = FrameContents::read(self.stream, place, of_outcome, has_actions, &mut self.decoder)?;
+        Ok(wanted.into_iter().map(|row| (row.row as usize, row.sent(&contents))).collect())
     }
 }
 
-fn sent(
-    contents: &FrameContents,
-    (frame, row, rid): (FrameNo, u32, &str),
-    received: u32,
-    actions: &[PluginAction<'_>],
-    has_finish: bool,
-) -> SentRow {
-    let is_held = actions.last().is_some_and(|last| last.verdict == Verdict::Hold);
-    let effect = row_effects(actions).next();
-    let is_last = !is_held && (has_finish || actions.iter().any(PluginAction::ends_request));
-    let (ids, is_cumulative) = match contents.sent(rid, actions) {
-        SentIds::AsReceived => (contents.received_ids(row, received), false),
-        SentIds::Row(ids) => (ids, false),
-        SentIds::Cumulative(ids) => (ids, true),
-    };
-    if ids.contains(&UNKNOWN_ID) {
-        let missing = effect.map_or(received, |effect| effect.forwarded).into();
-        return SentRow { frame, missing, is_last, ..SentRow::default() };
+/// The actions on a row, of actions that are sorted by row.
+fn actions_on<'a>(actions: &'a [PluginAction<'static>], row: u32) -> &'a [PluginAction<'static>] {
+    let first = actions.partition_point(|action| action.row < row);
+    let behind = actions.partition_point(|action| action.row <= row);
+    &actions[first..behind]
+}
+
+impl OutcomeRow<'_> {
+    fn sent(&self, contents: &FrameContents) -> SentRow {
+        let OutcomeRow { frame, row, rid, received, actions, .. } = *self;
+        let end = self.end();
+        let (ids, is_cumulative) = match contents.sent(rid, actions, received) {
+            SentIds::AsReceived => (contents.received_ids(row, received), false),
+            SentIds::Row(ids) => (ids, false),
+            SentIds::Cumulative(ids) => (ids, true),
+        };
+        if ids.contains(&UNKNOWN_ID) {
+            let effect = row_effects(actions).next();
+            let missing = effect.map_or(received, |effect| effect.forwarded).into();
+            return SentRow { frame, missing, end, ..SentRow::default() };
+        }
+        let text = contents.sent_text(rid, row, actions).map(str::to_owned);
+        SentRow { frame, ids, is_cumulative, text, missing: 0, end }
     }
-    let text = contents.sent_text(rid, row, actions).map(str::to_owned);
-    SentRow { frame, ids, is_cumulative, text, missing: 0, is_last }
+
+    /// The end of the request, if this is its last row for the reader.
+    fn end(&self) -> Option<ReaderEnd> {
+        if self.actions.last().is_some_and(|last| last.verdict == Verdict::Hold) {
+            return None;
+        }
+        let (reason, text) = match self.actions.iter().rfind(|action| action.ends_request()) {
+            Some(action) => (action.verdict.finish_reason()?, &*action.text),
+            None => (self.finish?, ""),
+        };
+        let text = Some(text).filter(|text| !text.is_empty()).map(str::to_owned);
+        Some(ReaderEnd { finish_reason: Some(reason.to_owned()), text })
+    }
 }

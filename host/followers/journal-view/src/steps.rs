@@ -194,7 +194,7 @@ pub fn begin(stream: &StreamReader, segments: &[SegmentId], since: u64) -> Resul
                 let frames = frames.map(|request| request.begins());
                 first = frames.chain([first]).min().unwrap_or_default();
             }
-            RequestRecord::Frame(..) | RequestRecord::Outcome(_) => is_list = false,
+            RequestRecord::Frame(..) | RequestRecord::Outcome(..) => is_list = false,
             _ => {}
         })?
     {}

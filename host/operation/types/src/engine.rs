@@ -119,6 +119,18 @@ impl Engine {
         // Most ids of other requests end the comparison here.
         rid.contains(id) && self.ids(rid).any(|known| known == id)
     }
+
+    /// Whether the request `rid` is one of several that may have been made of one id: a sample, or one of several prompts.
+    pub fn is_numbered(self, rid: &str) -> bool {
+        match self {
+            Engine::Sglang => sample_of_sglang(rid).is_some(),
+            Engine::Vllm => {
+                let id = random_suffix(rid).unwrap_or(rid);
+                sample_index(id).is_some() || prompt_index(id).is_some()
+            }
+            Engine::Smg => false,
+        }
+    }
 }
 
 fn random_suffix(id: &str) -> Option<&str> {
@@ -201,5 +213,10 @@ mod tests {
         }
         assert!(Engine::Sglang.has_id("job_0-n0123456789ab", "job"));
         assert!(!Engine::Sglang.has_id("job_0", "job"));
+        assert!(Engine::Sglang.is_numbered("job_0-n0123456789ab") && !Engine::Sglang.is_numbered("job_0"));
+        for rid in ["1_chatcmpl-b-9-aaaabbbb", "cmpl-gw-7-0-aaaabbbb"] {
+            assert!(Engine::Vllm.is_numbered(rid), "{rid}");
+        }
+        assert!(!Engine::Vllm.is_numbered("chatcmpl-gw-7-1a2b3c4d"));
     }
 }

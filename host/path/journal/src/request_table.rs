@@ -28,6 +28,11 @@ impl RequestTable {
         })
     }
 
+    /// In no order.
+    pub fn values(&self) -> impl Iterator<Item = &RequestEntry> {
+        self.0.values()
+    }
+
     /// In order of number.
     pub fn iter(&self) -> std::vec::IntoIter<&RequestEntry> {
         let mut entries: Vec<&RequestEntry> = self.0.values().collect();

@@ -1,42 +1,46 @@
 //! One client's way through the tokens of a request: first from the journal, then as they leave, and from the journal again if the client
 //! is slow. The client's own place is all that is kept for it.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use afterbay_journal::reader::{JournalReader, RequestFilter, RequestHistory, RequestState, StreamReader};
+use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState, StreamReader};
 use afterbay_journal::storage::Storage;
-use afterbay_journal::{FrameNo, ReadError, StoredReplacement, stored_rid};
+use afterbay_journal::{FrameNo, ReadError, stored_rid};
 use afterbay_journal_view::legs::{self, Known, Leg, Request};
-use afterbay_journal_view::request_end::ReaderEnd;
-use afterbay_journal_view::sent_rows::{SentReader, SentRow};
+use afterbay_journal_view::sent_rows::{ReaderEnd, SentRow};
 use afterbay_text::TokenBytes;
 use afterbay_types::Engine;
 use afterbay_wire::{Layouts, RequestRecord};
-use tokio::sync::{AcquireError, Semaphore};
+use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::{AcquireError, Semaphore, oneshot};
 use tokio::task::JoinError;
 
+use super::pages::Waiting;
+use super::stream::ReadStream;
 use super::watch::{News, Watch, Watches};
 
 /// Readings of the journal at once. Further ones wait.
 const READS_MAX: usize = 4;
-/// Tokens of a part, and of what is read of the journal at once.
-const TOKENS_MAX: usize = 4096;
+/// Time that samples of one request, or its legs, may begin apart.
+const APART_MAX: Duration = Duration::from_secs(60);
 /// Ids without a whole text that wait for the next ones. A character has at most 4 bytes.
 const OPEN_IDS_MAX: usize = 16;
 
 /// The journal that clients read.
 pub(super) struct Source {
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) journal: PathBuf,
-    pub(super) keep: Duration,
+    storage: Arc<dyn Storage>,
+    keep: Duration,
+    /// The bound of each stream's indexes.
+    index_bytes_max: usize,
+    streams: Mutex<BTreeMap<String, Arc<ReadStream>>>,
     /// The tokenizer of each stream's model, where the configuration names it. Otherwise the engine's introduction may name it.
     tokenizers: HashMap<String, PathBuf>,
     /// The tokenizers that were read last, by stream.
     tokens: Mutex<HashMap<String, Tokenizer>>,
-    pub(super) watches: Watches,
+    pub(super) watches: Arc<Watches>,
     reads: Semaphore,
 }
 
@@ -49,16 +53,14 @@ struct Tokenizer {
 
 /// A request that a client may read.
 pub(super) struct Found {
-    stream: String,
-    number: u64,
-    /// The stored form of its rid.
-    rid: String,
+    stream: Arc<ReadStream>,
+    request: RequestInfo,
     has_lease: bool,
     tokens: Option<Arc<TokenBytes>>,
 }
 
 /// The reason why a request cannot be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum ReadingError {
     #[error("the journal has no such request")]
     Unknown,
@@ -71,9 +73,21 @@ pub(super) enum ReadingError {
     #[error("the request was erased")]
     Erased,
     #[error("the journal cannot be read: {0}")]
-    Journal(#[from] ReadError),
+    Journal(Arc<ReadError>),
     #[error("the process ends")]
     Ends,
+}
+
+impl From<ReadError> for ReadingError {
+    fn from(error: ReadError) -> ReadingError {
+        ReadingError::Journal(Arc::new(error))
+    }
+}
+
+impl From<RecvError> for ReadingError {
+    fn from(_: RecvError) -> ReadingError {
+        ReadingError::Ends
+    }
 }
 
 impl From<AcquireError> for ReadingError {
@@ -102,6 +116,8 @@ pub(super) struct Reading {
     from: u64,
     /// Whether the journal is to be read next.
     is_behind: bool,
+    /// The end that the last row says.
+    end: Option<ReaderEnd>,
     has_ended: bool,
     text: Text,
 }
@@ -128,12 +144,13 @@ impl Part {
 impl Source {
     pub(super) fn new(
         storage: Arc<dyn Storage>,
-        journal: PathBuf,
         keep: Duration,
         tokenizers: HashMap<String, PathBuf>,
+        index_bytes_max: usize,
     ) -> Source {
-        let (tokens, watches, reads) = (Mutex::default(), Watches::default(), Semaphore::new(READS_MAX));
-        Source { storage, journal, keep, tokenizers, tokens, watches, reads }
+        let (streams, tokens, watches) = (Mutex::default(), Mutex::default(), Arc::default());
+        let reads = Semaphore::new(READS_MAX);
+        Source { storage, keep, index_bytes_max, streams, tokenizers, tokens, watches, reads }
     }
 
     /// The tokens of a stream's model, if the journal is on a machine that has its tokenizer.
@@ -150,9 +167,19 @@ impl Source {
         tokens
     }
 
-    fn streams(&self) -> Result<Vec<StreamReader>, ReadError> {
-        let journal = JournalReader::open_on(self.storage.clone(), &self.journal)?;
-        journal.streams()?.iter().map(|name| journal.stream(name)).collect()
+    /// The stream of this reader, from its newest segment on.
+    pub(super) fn open(&self, reader: StreamReader) -> Arc<ReadStream> {
+        let name = reader.name().to_owned();
+        let opened = || Arc::new(ReadStream::new(reader, self.watches.clone(), self.index_bytes_max));
+        self.open_streams().entry(name).or_insert_with(opened).clone()
+    }
+
+    fn open_streams(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ReadStream>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn streams(&self) -> Vec<Arc<ReadStream>> {
+        self.open_streams().values().cloned().collect()
     }
 
     /// The newest request with this rid, or else the only one that its client knows by this id, or the one with this place among them.
@@ -163,7 +190,8 @@ impl Source {
     }
 
     fn find_now(&self, id: &str, sample: Option<usize>) -> Result<Found, ReadingError> {
-        let streams = self.streams()?;
+        let streams = self.streams();
+        streams.iter().try_for_each(|stream| stream.advance_to_end())?;
         let newest = match newest(&streams, &stored_rid(id.as_bytes()))? {
             Some(found) => found,
             None => {
@@ -189,30 +217,38 @@ impl Source {
             let whole_seconds = |time: Duration| Duration::from_secs(time.as_secs());
             return Err(ReadingError::Over { ago: whole_seconds(ago), keep: self.keep });
         }
-        // The reader has what left on the last leg.
-        let Leg { stream, of, .. } = newest.next().unwrap_or(newest.first());
-        let (number, rid) = (of.request.number.0, of.request.rid.clone());
-        let tokens = streams.iter().find(|it| it.name() == stream).and_then(|stream| self.tokens(stream));
         // The engine says its attributes on the first leg.
-        let mut attributes = newest.first().of.request.attributes.iter();
+        let mut attributes = newest.0.iter().flat_map(|leg| &leg.of.attributes);
         let has_lease = attributes.any(|(name, _)| name == RequestRecord::LEASE);
-        Ok(Found { stream: stream.clone(), number, rid, has_lease, tokens })
+        // The reader has what left on the last leg, on the instance where the request began last.
+        let Leg { stream: name, of: request, .. } =
+            newest.0.into_iter().last().ok_or(ReadingError::Unknown)?;
+        let stream = streams.into_iter().find(|it| it.reader().name() == name);
+        let stream = stream.ok_or(ReadingError::Unknown)?;
+        let tokens = self.tokens(stream.reader());
+        Ok(Found { stream, request, has_lease, tokens })
     }
 
     /// The rids that were made of this id, of requests that may be read, in order.
-    fn with_id(&self, streams: &[StreamReader], id: &str) -> Result<Vec<String>, ReadError> {
-        let since = self.storage.now_unix_ns().saturating_sub(self.keep.as_nanos() as u64);
-        let filter = RequestFilter { ended_since_unix_ns: Some(since), ..RequestFilter::default() };
-        let mut rids = BTreeSet::new();
-        for stream in streams {
-            for request in stream.requests(filter.clone())? {
-                let rid = request?.rid;
-                // The journal does not say which engine a stream has.
-                if Engine::WORDS.iter().any(|(_, engine)| engine.has_id(&rid, id)) {
-                    rids.insert(rid);
-                }
+    fn with_id(&self, streams: &[Arc<ReadStream>], id: &str) -> Result<Vec<String>, ReadError> {
+        // The journal does not say which engine a stream has.
+        let engines = || Engine::WORDS.iter().map(|(_, engine)| engine);
+        let has_id = |rid: &str| engines().any(|engine| engine.has_id(rid, id));
+        let found: Result<Vec<_>, _> = streams.iter().map(|stream| stream.newest(&has_id)).collect();
+        let mut found = found?.concat();
+        let mut all = found.iter();
+        let is_numbered = all.any(|info| engines().any(|engine| engine.is_numbered(&info.rid)));
+        if found.is_empty() || is_numbered {
+            // Others that were made of the id may have ended before.
+            let since = self.storage.now_unix_ns().saturating_sub(self.keep.as_nanos() as u64);
+            let since = since.max(begun(&found).unwrap_or_default());
+            let filter = RequestFilter { ended_since_unix_ns: Some(since), ..RequestFilter::default() };
+            for stream in streams {
+                let ended = stream.ended_before(filter.clone())?;
+                found.extend(ended.into_iter().filter(|info| has_id(&info.rid)));
             }
         }
+        let rids: BTreeSet<String> = found.into_iter().map(|info| info.rid).collect();
         Ok(rids.into_iter().collect())
     }
 
@@ -225,36 +261,42 @@ impl Source {
     ) -> Result<Reading, ReadingError> {
         let found = self.find(id, sample).await?;
         // From here on, nothing is missed: the journal is read later.
-        let watch = self.watches.watch(&found.stream, found.number, &found.rid, found.has_lease);
+        let Found { stream, request, has_lease, .. } = &found;
+        let watch = self.watches.watch(stream.reader().name(), request.number.0, &request.rid, *has_lease);
         let changes = watch.changes();
         let text = Text::new(found.tokens.clone());
         let source = self.clone();
-        let (at, tokens, is_behind, has_ended) = (FrameNo(0), 0, true, false);
-        Ok(Reading { source, found, watch, changes, at, tokens, from, is_behind, has_ended, text })
+        let (at, tokens, is_behind, end, has_ended) = (FrameNo(0), 0, true, None, false);
+        Ok(Reading { source, found, watch, changes, at, tokens, from, is_behind, end, has_ended, text })
     }
 }
 
-/// The newest request with this rid.
-fn newest(streams: &[StreamReader], rid: &str) -> Result<Option<Request<RequestHistory>>, ReadError> {
-    let mut known: Known<RequestHistory> = Vec::new();
-    for stream in streams {
-        let lives = stream.lives(rid)?;
-        if !lives.is_empty() {
-            known.push((stream.name().to_owned(), legs::after(stream, streams)?, lives));
+/// A time, Unix nanoseconds, before which nothing ended that belongs to these requests. `None` without any.
+fn begun(requests: &[RequestInfo]) -> Option<u64> {
+    // 0: its first row was not read yet.
+    let first = requests.iter().map(RequestInfo::begins_unix_ns).filter(|begun| *begun > 0).min()?;
+    Some(first.saturating_sub(APART_MAX.as_nanos() as u64))
+}
+
+/// The newest request with this rid. Earlier segments are read only where a part of the request may have ended.
+fn newest(streams: &[Arc<ReadStream>], rid: &str) -> Result<Option<Request<RequestInfo>>, ReadError> {
+    let found: Result<Vec<_>, _> = streams.iter().map(|stream| stream.newest(&|it| it == rid)).collect();
+    let found = found?;
+    let rids = Some(HashSet::from([rid.to_owned()]));
+    let filter =
+        RequestFilter { rids, ended_since_unix_ns: begun(&found.concat()), ..RequestFilter::default() };
+    let readers: Vec<StreamReader> = streams.iter().map(|stream| stream.reader().another()).collect();
+    let mut known: Known<RequestInfo> = Vec::new();
+    for ((stream, reader), mut found) in streams.iter().zip(&readers).zip(found) {
+        if found.is_empty() {
+            found = stream.ended_before(filter.clone())?;
+        }
+        if !found.is_empty() {
+            known.push((reader.name().to_owned(), legs::after(reader, &readers)?, found));
         }
     }
-    let requests = legs::join_instances(legs::join(known), streams)?;
-    Ok(requests.into_iter().max_by_key(|request| request.first().of.request.first_unix_ns))
-}
-
-/// The part of a request that the journal has behind a place.
-struct Page {
-    rows: Vec<SentRow>,
-    /// Tokens of rows before the first one.
-    skipped: u64,
-    /// The last frame that was looked at.
-    at: FrameNo,
-    has_ended: bool,
+    let requests = legs::join_instances(legs::join(known), &readers)?;
+    Ok(requests.into_iter().max_by_key(|request| request.first().of.first_unix_ns))
 }
 
 impl Reading {
@@ -307,29 +349,27 @@ impl Reading {
 
     /// Reads on in the journal.
     async fn page(&mut self) -> Result<(Vec<SentRow>, bool), ReadingError> {
-        // Everything up to this frame is in the journal now.
-        let removed = match self.watch.after(self.at) {
-            News::Behind(removed) => removed,
-            News::Rows(..) => self.at,
-        };
-        let (source, stream, rid) = (self.source.clone(), self.found.stream.clone(), self.found.rid.clone());
-        let (number, at, skip) = (self.found.number, self.at, self.from.saturating_sub(self.tokens));
-        let _permit = self.source.reads.acquire().await?;
-        let read = move || page(&source, (&stream, number, &rid), at, skip);
-        let page = tokio::task::spawn_blocking(read).await??;
+        let (answer, answered) = oneshot::channel();
+        let (request, skip) = (self.found.request.clone(), self.from.saturating_sub(self.tokens));
+        self.found.stream.wait(Waiting { request, behind: self.at, skip, answer });
+        let (source, stream) = (self.source.clone(), self.found.stream.clone());
+        // A task of its own: it may answer others, also if this client leaves.
+        tokio::spawn(async move {
+            let _permit = source.reads.acquire().await;
+            // A panic is the answer of those who waited for it.
+            let _done = tokio::task::spawn_blocking(move || stream.answer_some()).await;
+        });
+        let page = answered.await??;
         self.tokens += page.skipped;
-        let is_whole = page.rows.iter().map(|row| row.ids.len()).sum::<usize>() < TOKENS_MAX;
         self.at = page.at;
-        if is_whole {
-            self.at = self.at.max(removed);
-            self.is_behind = false;
-        }
+        self.is_behind = !page.is_whole;
         Ok((page.rows, page.has_ended))
     }
 
     fn add(&mut self, row: SentRow) {
         self.at = self.at.max(row.frame);
-        let SentRow { mut ids, mut text, .. } = row;
+        let SentRow { mut ids, mut text, end, .. } = row;
+        self.end = self.end.take().or(end);
         if row.is_cumulative {
             ids.drain(..ids.len().min(self.tokens as usize));
             text = None;
@@ -347,67 +387,15 @@ impl Reading {
         self.text.add(first + cut as u64 + row.missing, ids, text, missing);
     }
 
-    /// How the request ended for its reader.
-    pub(super) async fn end(&self) -> Result<ReaderEnd, ReadingError> {
-        let (source, stream, rid) = (self.source.clone(), self.found.stream.clone(), self.found.rid.clone());
-        let number = self.found.number;
-        let _permit = self.source.reads.acquire().await?;
-        let read = move || Ok(ReaderEnd::of(&life(&source, (&stream, number, &rid))?.1));
-        tokio::task::spawn_blocking(read).await?
+    /// How the request ended for its reader, as far as it has.
+    pub(super) fn end(&self) -> ReaderEnd {
+        self.end.clone().unwrap_or_default()
     }
 
     /// Tokens that left up to here.
     pub(super) fn tokens(&self) -> u64 {
         self.tokens
     }
-}
-
-fn life(
-    source: &Source,
-    (stream, number, rid): (&str, u64, &str),
-) -> Result<(StreamReader, RequestHistory), ReadingError> {
-    let journal = JournalReader::open_on(source.storage.clone(), &source.journal)?;
-    let stream = journal.stream(stream)?;
-    let lives = stream.lives(rid)?;
-    let life = lives.into_iter().find(|life| life.request.number.0 == number);
-    // Retention has removed it.
-    let life = life.ok_or(ReadingError::Unknown)?;
-    if life.request.erased.is_some() {
-        return Err(ReadingError::Erased);
-    }
-    Ok((stream, life))
-}
-
-/// Reads rows behind a frame, without the first tokens that nobody wants.
-fn page(source: &Source, request: (&str, u64, &str), at: FrameNo, skip: u64) -> Result<Page, ReadingError> {
-    let (stream, life) = life(source, request)?;
-    let mut reader = SentReader::new(&stream, Layouts::of_text(&stream.layout()?));
-    let has_ended = life.request.state != RequestState::Live || life.request.ended_early;
-    let mut page = Page { rows: Vec::new(), skipped: 0, at, has_ended };
-    let mut tokens = 0;
-    let behind = life.rows.iter().filter(|row| row.frame > at);
-    // Retention has removed the first rows.
-    if at.0 == 0 {
-        let of_rows: u64 = life.rows.iter().map(|row| u64::from(row.forwarded)).sum();
-        page.skipped = life.request.forwarded.saturating_sub(of_rows);
-    }
-    for row in behind {
-        page.at = row.frame;
-        let forwarded = u64::from(row.forwarded);
-        let is_cumulative =
-            row.actions.iter().any(|action| action.replaced() == Some(StoredReplacement::Cumulative));
-        if page.rows.is_empty() && page.skipped + forwarded <= skip && !is_cumulative {
-            page.skipped += forwarded;
-            continue;
-        }
-        let sent = reader.row(request.2, row)?;
-        tokens += sent.ids.len();
-        page.rows.push(sent);
-        if tokens >= TOKENS_MAX {
-            break;
-        }
-    }
-    Ok(page)
 }
 
 /// Makes parts of rows: a part ends where the text is whole.

@@ -1,6 +1,6 @@
 //! Readers of requests in a simulated journal, at any pace, beside a writer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use afterbay_journal::{
 use afterbay_sim_disk::SimDisk;
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
+
+use afterbay_journal::reader::JournalReader;
 
 use super::*;
 use reading::{Part, Reading, ReadingError};
@@ -29,16 +31,21 @@ struct World {
     live: BTreeMap<&'static str, JournalRequest>,
     sent: BTreeMap<&'static str, Vec<i64>>,
     clients: Clients,
-    stream: ReadStream,
+    stream: Arc<ReadStream>,
     runtime: Runtime,
 }
 
 impl World {
+    /// A journal of small segments.
     fn new() -> World {
+        World::with(16 << 10, INDEX_BYTES_MAX)
+    }
+
+    fn with(segment_bytes: u64, index_bytes_max: usize) -> World {
         let disk = SimDisk::new(1);
         let options = JournalOptions {
             sync: SyncPolicy::None,
-            segment_bytes: 16 << 10,
+            segment_bytes,
             abandon_after: KEEP,
             ..JournalOptions::default()
         };
@@ -57,7 +64,7 @@ impl World {
             health: Health::default(),
             metrics: Metrics::of_follower(Events::new(), Health::default()),
         };
-        let source = Source::new(disk.process(), DIR.into(), KEEP, HashMap::new());
+        let source = Source::new(disk.process(), KEEP, HashMap::new(), index_bytes_max);
         let mut clients = Clients::with_source(&config, source, &telemetry);
         let reader = |disk: &SimDisk| {
             JournalReader::open_on(disk.process(), Path::new(DIR)).unwrap().stream("s").unwrap()
@@ -103,10 +110,11 @@ impl World {
         while self.clients.step(&mut self.stream, look).unwrap() {}
     }
 
-    /// Begins to follow the stream again, as after a failure.
-    fn follow_again(&mut self) {
-        let journal = JournalReader::open_on(self.disk.process(), Path::new(DIR)).unwrap();
-        self.stream = self.clients.begin(journal.stream("s").unwrap(), None).unwrap().unwrap();
+    /// Does something, and counts the bytes that are read for it.
+    fn reading<T>(&self, done: impl FnOnce() -> T) -> (u64, T) {
+        let before = self.disk.counts().read_bytes;
+        let done = done();
+        (self.disk.counts().read_bytes - before, done)
     }
 
     fn read(&self, rid: &str, from: u64) -> Result<Reading, ReadingError> {
@@ -130,13 +138,15 @@ impl Numbers {
 
 #[test]
 fn a_reader_at_any_pace_from_any_token_gets_each_token_once_and_in_order() {
-    for seed in 0..8 {
-        let (mut world, mut numbers) = (World::new(), Numbers(seed));
+    for seed in 0..9 {
+        // Without an index, with one for some segments, and for all.
+        let index_bytes_max = [0, 3000, INDEX_BYTES_MAX][seed as usize % 3];
+        let (mut world, mut numbers) = (World::with(16 << 10, index_bytes_max), Numbers(seed));
         RIDS.iter().for_each(|rid| world.row(rid, 1, false));
         let mut readers: Vec<(&str, u64, Reading, Vec<i64>)> = Vec::new();
         for _ in 0..600 {
             match numbers.below(20) {
-                0 => world.follow_again(),
+                0 => world.stream.forget(),
                 1 if readers.len() < 12 => {
                     let rid = RIDS[numbers.below(3)];
                     let from = numbers.below(world.sent[rid].len() + 3) as u64;
@@ -164,6 +174,45 @@ fn a_reader_at_any_pace_from_any_token_gets_each_token_once_and_in_order() {
             let sent = &world.sent[rid];
             assert_eq!(got, sent[(from as usize).min(sent.len())..], "seed {seed}, {rid} from {from}");
         }
+    }
+}
+
+#[test]
+fn a_client_that_comes_back_reads_its_rows_and_no_segment() {
+    let mut world = World::with(512 << 10, INDEX_BYTES_MAX);
+    (0..1500).for_each(|row| world.row(RIDS[row % 3], 1, false));
+    world.follow();
+    let (bytes, mut reading) = world.reading(|| world.read("a", 497).unwrap());
+    assert!(bytes < 10_000, "{bytes} bytes are read to find the request");
+    let (bytes, part) = world.reading(|| world.next_now(&mut reading).unwrap());
+    assert_eq!((part.from, part.ids), (497, vec![497, 498, 499]));
+    assert!(bytes < 50_000, "{bytes} bytes are read for 3 rows");
+    // An earlier segment is scanned once.
+    while world.disk.segments().len() < 3 {
+        world.row("b", 1, false);
+    }
+    world.stream.forget();
+    world.follow();
+    let read = || world.next_now(&mut world.read("c", 498).unwrap()).unwrap().ids;
+    let ((first, ids), (again, ids_again)) = (world.reading(read), world.reading(read));
+    assert_eq!((&ids[..], &ids_again[..]), (&[498, 499][..], &[498, 499][..]));
+    assert!(again < 50_000 && first > 10 * again, "{again} bytes are read, {first} before");
+}
+
+#[test]
+fn the_numbers_of_tokens_stay_after_retention_has_removed_the_first_rows() {
+    for index_bytes_max in [0, INDEX_BYTES_MAX] {
+        let mut world = World::with(16 << 10, index_bytes_max);
+        while world.disk.segments().len() < 4 {
+            world.row("a", 10, false);
+        }
+        world.follow();
+        let oldest = world.disk.segments().remove(0);
+        world.disk.remove_file(&oldest);
+        let mut reading = world.read("a", 0).unwrap();
+        let part = world.next_now(&mut reading).unwrap();
+        assert!(part.from > 100 && part.from < world.sent["a"].len() as u64, "{}", part.from);
+        assert_eq!(part.ids[0], part.from as i64);
     }
 }
 

@@ -105,7 +105,7 @@ impl Watch {
         if row.frame <= recent.rows.back().map_or(recent.removed, |last| last.frame) {
             return;
         }
-        recent.has_ended |= row.is_last;
+        recent.has_ended |= row.end.is_some();
         recent.bytes += bytes(&row);
         recent.rows.push_back(row);
         while recent.bytes > KEPT_BYTES_MAX
@@ -151,6 +151,8 @@ fn bytes(row: &SentRow) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use afterbay_journal_view::sent_rows::ReaderEnd;
+
     use super::*;
 
     fn row(frame: u64, ids: usize) -> SentRow {
@@ -169,7 +171,7 @@ mod tests {
         let _without = watches.watch("a", 8, "s", false);
         assert_eq!(watches.leased(), ["r"]);
         watches.of_stream("a")[&7].push(row(3, 2));
-        watches.of_stream("a")[&7].push(SentRow { is_last: true, ..row(5, 1) });
+        watches.of_stream("a")[&7].push(SentRow { end: Some(ReaderEnd::default()), ..row(5, 1) });
         assert_eq!(frames(one.after(FrameNo(0))), (vec![3, 5], true));
         assert_eq!(frames(other.after(FrameNo(3))), (vec![5], true));
         assert!(watches.of_stream("b").is_empty());

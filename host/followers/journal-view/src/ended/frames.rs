@@ -45,15 +45,16 @@ pub(super) struct RowTraining {
 }
 
 impl FrameContents {
-    /// Reads the frame at `place`, and the frame that was sent in its place. The outcome of the frame: its passage, its rows if they
-    /// are known, and the bytes that were sent in its place.
+    /// Reads the frame at `place`, and the frame that was sent in its place if rows of interest have an action. The outcome of the
+    /// frame: its passage, the number of its rows, and the bytes that were sent in its place.
     ///
     /// # Errors
     /// The disk. A frame that is damaged or removed is no error.
     pub(crate) fn read(
         stream: &StreamReader,
         place: Option<&Position>,
-        outcome: (&Passage<'_>, Option<usize>, Option<Bytes>),
+        (passage, rows, changed): (&Passage<'_>, usize, Option<Bytes>),
+        has_actions: bool,
         decoder: &mut Decoder,
     ) -> Result<FrameContents, ReadError> {
         let stored = match place.map(|place| stream.frame(place)) {
@@ -61,19 +62,20 @@ impl FrameContents {
             Some(Err(error @ ReadError::Io(_))) => return Err(error),
             Some(Err(_)) | None => None,
         };
-        let (passage, rows, changed) = outcome;
         let is_from_scheduler = matches!(passage, Passage::NotUnderstood(_));
         let received = match stored {
             Some(bytes) if is_release_marker(&bytes) && !is_from_scheduler => Received::ReleaseMarker,
             Some(bytes) => match decoder.decode(bytes) {
-                DecodedFrame::Batch(batch) if rows.is_none_or(|rows| batch.rows() as usize == rows) => {
+                DecodedFrame::Batch(batch) if batch.rows() as usize == rows => {
                     Received::Batch(Box::new(batch))
                 }
                 _ => Received::Unknown,
             },
             None => Received::Unknown,
         };
-        let changed = changed.map(|bytes| decoder.decode(bytes));
+        // Rows without an action are in the frame itself.
+        let is_needed = has_actions || !matches!(received, Received::Batch(_));
+        let changed = changed.filter(|_| is_needed).map(|bytes| decoder.decode(bytes));
         Ok(FrameContents { received, changed: Changed::new(passage, changed) })
     }
 
@@ -104,13 +106,13 @@ impl FrameContents {
         })
     }
 
-    /// The ids of a row that were sent on. `actions` are those on the row.
-    pub(crate) fn sent(&self, rid: &str, actions: &[PluginAction<'_>]) -> SentIds {
+    /// The ids of a row that were sent on. `actions` are those on the row, which received so many tokens.
+    pub(crate) fn sent(&self, rid: &str, actions: &[PluginAction<'_>], received: u32) -> SentIds {
         // A release marker's rows have no bytes of their own to send.
         if actions.is_empty() && matches!(self.received, Received::Batch(_)) {
             return SentIds::AsReceived;
         }
-        self.changed.ids(rid, actions)
+        self.changed.ids(rid, actions, received)
     }
 
     /// The ids of a row as they were received: [`UNKNOWN_ID`] for each that the journal does not have.

@@ -16,13 +16,17 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+
 use crate::confirmed;
 use crate::error::{IoError, ReadError};
 use crate::format::RecordKind;
 use crate::instance;
 use crate::manifest::MANIFEST;
 use crate::mutex::lock;
-use crate::position::{FrameNo, Position, SegmentId};
+use crate::outcome::Outcome;
+use crate::position::{FrameNo, Position, RequestNo, SegmentId};
+use crate::record::RecordBody;
 use crate::segment::{Payloads, RawRecord, ScanStep, Segment};
 use crate::segment_files::{SegmentFile, SegmentFiles};
 use crate::storage::{self, Disk, PART, Storage};
@@ -280,24 +284,69 @@ impl StreamReader {
         Ok(self.payload(position, RecordKind::CHANGED)?.1)
     }
 
+    /// Reads the outcome at this offset of a segment, with the bytes that were sent in place of its frame. `None`: the segment was
+    /// removed, or the outcome is damaged.
+    pub fn outcome(&self, segment: SegmentId, offset: u32) -> Result<Option<Outcome<'static>>, ReadError> {
+        let read = self.in_segment(segment, |segment| {
+            let mut scan = segment.scan(offset.into(), u64::MAX, Payloads::NotReceived);
+            let (mut record, mut changed) = (scan.next_here()?, None);
+            if let Some(before) = record.filter(|record| record.head.kind == RecordKind::CHANGED) {
+                changed = Some(Bytes::copy_from_slice(scan.payload(&before)));
+                record = scan.next_here()?;
+            }
+            Ok(match record.and_then(|record| scan.body(&record)) {
+                Some(RecordBody::Outcome(outcome)) => Some(Outcome { changed, ..outcome }),
+                _ => None,
+            })
+        });
+        Ok(read?.flatten())
+    }
+
+    /// Whether a segment's summary says that a request was erased.
+    pub fn is_erased(&self, segment: SegmentId, request: RequestNo) -> Result<bool, ReadError> {
+        let read = self.in_segment(segment, |segment| {
+            let infos = segment.summary()?.into_iter().flat_map(|summary| summary.entries);
+            Ok(infos.map(|entry| entry.info).any(|info| info.number == request && info.erased.is_some()))
+        });
+        Ok(read?.unwrap_or_default())
+    }
+
+    /// Another reader of the stream. It opens the segments again, so that it finds what an erasure or retention changed.
+    #[must_use]
+    pub fn another(&self) -> StreamReader {
+        StreamReader::new(self.segments.clone(), &self.name)
+    }
+
     /// The time and the payload of a record of this kind about a frame.
     fn payload(&self, position: &Position, kind: RecordKind) -> Result<(u64, Vec<u8>), ReadError> {
-        let mut last_read = lock(&self.last_read);
-        let segment = match last_read.as_ref().filter(|segment| segment.id == position.segment) {
-            Some(segment) => segment,
-            None => {
-                let opened = self.segments.open(position.segment)?;
-                let opened = opened.ok_or(ReadError::NoFrame { frame: position.frame.0 })?;
-                last_read.insert(opened)
+        let read = self.in_segment(position.segment, |segment| {
+            let mut scan = segment.scan(u64::from(position.offset), u64::MAX, Payloads::All);
+            let corrupt =
+                || ReadError::Corrupt { path: segment.path.clone(), offset: position.offset.into() };
+            let record = scan.next_here()?.ok_or_else(corrupt)?;
+            if (record.head.kind, record.head.number) != (kind, position.frame.0) {
+                return Err(corrupt());
             }
+            Ok((record.head.time, scan.payload(&record).to_vec()))
+        });
+        read?.ok_or(ReadError::NoFrame { frame: position.frame.0 })
+    }
+
+    /// Reads in a segment, which stays open until another one is read. `None`: the segment was removed.
+    fn in_segment<T>(
+        &self,
+        id: SegmentId,
+        read: impl FnOnce(&Segment) -> Result<T, ReadError>,
+    ) -> Result<Option<T>, ReadError> {
+        let mut last_read = lock(&self.last_read);
+        let segment = match last_read.as_ref().filter(|segment| segment.id == id) {
+            Some(segment) => segment,
+            None => match self.segments.open(id)? {
+                Some(opened) => last_read.insert(opened),
+                None => return Ok(None),
+            },
         };
-        let mut scan = segment.scan(u64::from(position.offset), u64::MAX, Payloads::All);
-        let corrupt = || ReadError::Corrupt { path: segment.path.clone(), offset: position.offset.into() };
-        let record = scan.next_here()?.ok_or_else(corrupt)?;
-        if (record.head.kind, record.head.number) != (kind, position.frame.0) {
-            return Err(corrupt());
-        }
-        Ok((record.head.time, scan.payload(&record).to_vec()))
+        read(segment).map(Some)
     }
 
     /// Finds the position of a frame by the record heads of its segment. `None`: the journal does not have the frame.
@@ -349,6 +398,8 @@ pub(crate) struct SegmentFold {
     listed: VecDeque<SegmentId>,
     /// Segments are left out whose index has none of these rids.
     rids: Option<HashSet<String>>,
+    /// Segments from this one on are left out.
+    before: Option<SegmentId>,
     pub state: stream_state::StreamState,
     /// Whether the segment read last has a summary.
     pub has_summary: bool,
@@ -360,7 +411,15 @@ impl SegmentFold {
     pub fn new(segments: SegmentFiles) -> Result<SegmentFold, ReadError> {
         let listed = segments.list()?.into_iter().map(|segment| segment.id).collect();
         let state = stream_state::StreamState::new();
-        Ok(SegmentFold { segments, listed, rids: None, state, has_summary: false, corrupt: Vec::new() })
+        Ok(SegmentFold {
+            segments,
+            listed,
+            rids: None,
+            before: None,
+            state,
+            has_summary: false,
+            corrupt: Vec::new(),
+        })
     }
 
     /// Leaves out segments without these frames, except the last. A segment needs no other.
@@ -377,6 +436,12 @@ impl SegmentFold {
     /// Leaves out segments with a summary that lists no request with one of these rids, except the last.
     pub fn only_rids(&mut self, rids: HashSet<String>) {
         self.rids = Some(rids);
+    }
+
+    /// Leaves out this segment and later ones. Then the last one that is left is as any other.
+    pub fn only_before(&mut self, before: SegmentId) {
+        self.listed.retain(|id| *id < before);
+        self.before = Some(before);
     }
 
     /// Leaves out the segments that had their last row before this time, unix nanoseconds, except the last.
@@ -406,7 +471,7 @@ impl SegmentFold {
         loop {
             let Some(id) = self.listed.pop_front() else { return Ok(None) };
             let Some(segment) = self.segments.open(id)? else { continue };
-            if self.has_next() && self.is_without_rids(&segment)? {
+            if (self.has_next() || self.before.is_some()) && self.is_without_rids(&segment)? {
                 // A segment needs no other.
                 self.state = stream_state::StreamState::new();
                 continue;
@@ -430,7 +495,8 @@ impl SegmentFold {
 
     fn scan(&mut self, segment: &Segment) -> Result<(), ReadError> {
         self.state.begin_segment(&segment.header);
-        let limit = self.segments.recorded_end(self.listed.front().copied(), segment.id)?.limit;
+        let next = self.listed.front().copied().or(self.before);
+        let limit = self.segments.recorded_end(next, segment.id)?.limit;
         let mut scan = segment.records(limit, Payloads::NotFrames);
         loop {
             match scan.step()? {

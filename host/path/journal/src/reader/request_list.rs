@@ -28,12 +28,15 @@ impl RequestList {
         if let Some(rids) = &filter.rids {
             fold.only_rids(rids.clone());
         }
+        if let Some(before) = filter.ended_before {
+            fold.only_before(before);
+        }
         Ok(RequestList { fold, filter, ready: Vec::new().into_iter(), before: HashSet::new(), failed: false })
     }
 
     /// Collects the requests that ended in the segment just read, and after the last segment the open ones.
     fn list(&mut self) {
-        let last = !self.fold.has_next();
+        let last = !self.fold.has_next() && self.filter.ended_before.is_none();
         let listed =
             |entry: &&RequestEntry| (entry.closed || last) && !self.before.contains(&entry.info.number.0);
         let entries = self.fold.state.requests.iter();

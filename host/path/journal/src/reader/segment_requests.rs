@@ -26,9 +26,17 @@ pub struct SegmentRequests {
     acted: BTreeMap<u64, BTreeSet<String>>,
     /// Requests that were erased before the segment was opened.
     erased: BTreeMap<u64, Erasure>,
-    /// Bytes of the CHANGED that precedes the next outcome.
-    changed_bytes: Option<(u64, Bytes)>,
+    /// The CHANGED that precedes the next outcome.
+    changed_frame: Option<ChangedFrame>,
     corrupt_bytes: u64,
+}
+
+/// A CHANGED that was read.
+struct ChangedFrame {
+    frame: u64,
+    offset: u64,
+    /// `None`: they are not wanted.
+    bytes: Option<Bytes>,
 }
 
 /// A request whose totals have changed.
@@ -54,9 +62,9 @@ pub enum RequestRecord<'a> {
     Plugin(&'a PluginComponent),
     /// A frame was received: its position, and its size in bytes.
     Frame(Position, u32),
-    /// Outcome of a frame. It has the bytes sent in place of the frame only in
-    /// [`StreamReader::segment_changes`](super::StreamReader::segment_changes).
-    Outcome(&'a Outcome<'static>),
+    /// Outcome of a frame, and its offset in the segment, for [`StreamReader::outcome`](super::StreamReader::outcome). It has the
+    /// bytes sent in place of the frame only in [`StreamReader::segment_changes`](super::StreamReader::segment_changes).
+    Outcome(&'a Outcome<'static>, u32),
     /// Sinks of the rows of a frame, in a stream with several sinks: the request of each row, and the index of its
     /// sink.
     Routed(FrameNo, &'a [String], &'a [(RequestNo, u8)]),
@@ -82,7 +90,7 @@ impl SegmentRequests {
         state.begin_segment(&segment.header);
         let scan = segment.records(limit, payloads);
         let (changed, acted) = (BTreeSet::new(), BTreeMap::new());
-        Ok(SegmentRequests { scan, state, changed, acted, erased, changed_bytes: None, corrupt_bytes: 0 })
+        Ok(SegmentRequests { scan, state, changed, acted, erased, changed_frame: None, corrupt_bytes: 0 })
     }
 
     /// The segment.
@@ -98,6 +106,16 @@ impl SegmentRequests {
     /// Bytes that were read and are no record. The content of received frames is not checked.
     pub fn corrupt_bytes(&self) -> u64 {
         self.corrupt_bytes
+    }
+
+    /// The requests of the segment so far, and those that were carried into it, in no order.
+    pub fn requests(&self) -> impl Iterator<Item = &RequestInfo> {
+        self.state.requests.values().map(|entry| &entry.info)
+    }
+
+    /// One of these requests.
+    pub fn request(&self, number: RequestNo) -> Option<&RequestInfo> {
+        self.state.requests.get(number.0).map(|entry| &entry.info)
     }
 
     /// The requests that are open after the records that were read.
@@ -147,7 +165,7 @@ impl SegmentRequests {
 
     /// Reads a record and applies it to the state.
     fn step(&mut self) -> Result<Step, ReadError> {
-        let record = match self.scan.step()? {
+        let mut record = match self.scan.step()? {
             ScanStep::Record(record) => record,
             ScanStep::Corrupt { bytes, .. } => {
                 self.corrupt_bytes += bytes;
@@ -155,15 +173,18 @@ impl SegmentRequests {
             }
             ScanStep::End { .. } => return Ok(Step::End),
         };
-        if record.head.kind == RecordKind::CHANGED && self.scan.payloads == Payloads::NotReceived {
-            let bytes = Bytes::copy_from_slice(self.scan.payload(&record));
-            self.changed_bytes = Some((record.head.number, bytes));
+        if record.head.kind == RecordKind::CHANGED {
+            let is_wanted = self.scan.payloads == Payloads::NotReceived;
+            let bytes = is_wanted.then(|| Bytes::copy_from_slice(self.scan.payload(&record)));
+            let (frame, offset) = (record.head.number, record.offset);
+            self.changed_frame = Some(ChangedFrame { frame, offset, bytes });
             return Ok(Step::Other);
         }
         let Some(mut body) = self.scan.body(&record) else { return Ok(Step::Other) };
-        if let RecordBody::Outcome(outcome) = &mut body {
-            let changed = self.changed_bytes.take().filter(|(frame, _)| *frame == outcome.frame.0);
-            outcome.changed = changed.map(|(_, bytes)| bytes);
+        if let RecordBody::Outcome(outcome) = &mut body
+            && let Some(changed) = self.changed_frame.take_if(|changed| changed.frame == outcome.frame.0)
+        {
+            (outcome.changed, record.offset) = (changed.bytes, changed.offset);
         }
         self.state.apply(&record, &body);
         if let (RecordBody::Close { .. }, number) = (&body, record.head.number)
@@ -188,7 +209,7 @@ impl SegmentRequests {
             RecordBody::Open { rid } => RequestRecord::Opened(RequestNo(number), rid),
             RecordBody::Attributes(attributes) => RequestRecord::Attributes(RequestNo(number), attributes),
             RecordBody::Plugin(component) => RequestRecord::Plugin(component),
-            RecordBody::Outcome(outcome) => RequestRecord::Outcome(outcome),
+            RecordBody::Outcome(outcome) => RequestRecord::Outcome(outcome, record.offset as u32),
             RecordBody::Routed(routed) => RequestRecord::Routed(FrameNo(number), &routed.sinks, &routed.rows),
             RecordBody::Sent { sink, frame } => RequestRecord::Sent(sink, frame),
             RecordBody::Taken(taken) if taken.sink != HELD_SINK => RequestRecord::Taken(taken),

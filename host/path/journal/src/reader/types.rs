@@ -39,6 +39,8 @@ pub struct RequestFilter {
     /// The request is open, or its end is in a segment with a row at or after this time, unix nanoseconds. Earlier segments are
     /// not read.
     pub ended_since_unix_ns: Option<u64>,
+    /// The request has ended in a segment before this one. Later segments are not read.
+    pub ended_before: Option<SegmentId>,
 }
 
 /// A request and its rows.

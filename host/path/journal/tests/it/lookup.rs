@@ -3,6 +3,7 @@
 use crate::support::*;
 use afterbay_journal::reader::{RequestFilter, RequestInfo, StreamReader};
 use afterbay_journal::*;
+use std::collections::HashSet;
 
 /// Bytes that this thread has read from files.
 fn read_bytes() -> u64 {
@@ -69,6 +70,27 @@ fn a_request_is_found_without_the_summaries_of_segments_that_do_not_list_it() {
     assert!(matches!(stream.whole_rid("rid-7-"), Err(ReadError::AmbiguousRid { count: 100, .. })));
     assert_eq!(stream.whole_rid("ope").unwrap().as_deref(), Some("open"));
     assert_eq!(stream.whole_rid("rid-40-0").unwrap(), None);
+}
+
+#[test]
+fn requests_that_ended_before_a_segment_are_listed_without_it_and_without_those_that_were_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let _writer = of_40_segments(dir.path());
+    let stream = reader(dir.path());
+    let all = list(&stream, RequestFilter::default());
+    let segments = stream.segments().unwrap();
+    let before = |rid: Option<&str>| RequestFilter {
+        rids: rid.map(|rid| HashSet::from([rid.to_owned()])),
+        ended_before: Some(segments[20]),
+        ..RequestFilter::default()
+    };
+    let (whole, listed) = reading(|| list(&stream, before(None)));
+    let ended = all.iter().filter(|info| info.rid != "open" && info.last_frame < segments[20].first);
+    assert_eq!(listed, ended.cloned().collect::<Vec<_>>());
+    assert_eq!(list(&stream, before(Some("rid-7-1"))).len(), 1);
+    // The last segment that is looked at has an index of its rids, too.
+    let (bytes, listed) = reading(|| list(&stream, before(Some("absent"))));
+    assert!(listed.is_empty() && bytes < whole / 4, "{bytes} bytes are read, {whole} for all");
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn each_segment_begins_with_the_components_and_repeats_none_without_a_change() {
         let mut segment = stream.segment_requests(id).unwrap().unwrap();
         let more = segment.read_records(1000, &mut |record| match record {
             RequestRecord::Plugin(component) => seen.push(component.plugin.clone()),
-            RequestRecord::Outcome(outcome) if !outcome.actions.is_empty() => {
+            RequestRecord::Outcome(outcome, _) if !outcome.actions.is_empty() => {
                 assert_eq!(seen, ["a", "b"], "before the first verdict of {id}");
             }
             _ => {}
