@@ -77,7 +77,8 @@ impl Clients {
             let tokenizer = stream.sinks.iter().find_map(|sink| sink.tokenizer.clone())?;
             Some((stream.name.to_string(), tokenizer))
         });
-        let source = Source::new(storage, clients.keep, named.collect(), INDEX_BYTES_MAX);
+        let source =
+            Source::new(storage, config.journal.dir.clone(), clients.keep, named.collect(), INDEX_BYTES_MAX);
         Clients::with_source(clients, source, telemetry)
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState, StreamReader};
+use afterbay_journal::reader::{JournalReader, RequestFilter, RequestInfo, RequestState, StreamReader};
 use afterbay_journal::storage::Storage;
 use afterbay_journal::{FrameNo, ReadError, stored_rid};
 use afterbay_journal_view::legs::{self, Known, Leg, Request};
@@ -32,6 +32,7 @@ const OPEN_IDS_MAX: usize = 16;
 /// The journal that clients read.
 pub(super) struct Source {
     storage: Arc<dyn Storage>,
+    journal: PathBuf,
     keep: Duration,
     /// The bound of each stream's indexes.
     index_bytes_max: usize,
@@ -41,7 +42,7 @@ pub(super) struct Source {
     /// The tokenizers that were read last, by stream.
     tokens: Mutex<HashMap<String, Tokenizer>>,
     pub(super) watches: Arc<Watches>,
-    reads: Semaphore,
+    reads: Arc<Semaphore>,
 }
 
 /// A tokenizer that was read.
@@ -144,13 +145,14 @@ impl Part {
 impl Source {
     pub(super) fn new(
         storage: Arc<dyn Storage>,
+        journal: PathBuf,
         keep: Duration,
         tokenizers: HashMap<String, PathBuf>,
         index_bytes_max: usize,
     ) -> Source {
         let (streams, tokens, watches) = (Mutex::default(), Mutex::default(), Arc::default());
-        let reads = Semaphore::new(READS_MAX);
-        Source { storage, keep, index_bytes_max, streams, tokenizers, tokens, watches, reads }
+        let reads = Arc::new(Semaphore::new(READS_MAX));
+        Source { storage, journal, keep, index_bytes_max, streams, tokenizers, tokens, watches, reads }
     }
 
     /// The tokens of a stream's model, if the journal is on a machine that has its tokenizer.
@@ -185,12 +187,39 @@ impl Source {
     /// The newest request with this rid, or else the only one that its client knows by this id, or the one with this place among them.
     async fn find(self: &Arc<Self>, id: &str, sample: Option<usize>) -> Result<Found, ReadingError> {
         let (source, id) = (self.clone(), id.to_owned());
-        let _permit = self.reads.acquire().await?;
-        tokio::task::spawn_blocking(move || source.find_now(&id, sample)).await?
+        let permit = self.reads.clone().acquire_owned().await?;
+        let find = move || {
+            // Held to the end, also if the client leaves meanwhile.
+            let _permit = permit;
+            source.find_now(&id, sample)
+        };
+        tokio::task::spawn_blocking(find).await?
     }
 
     fn find_now(&self, id: &str, sample: Option<usize>) -> Result<Found, ReadingError> {
-        let streams = self.streams();
+        match self.find_in(self.streams(), id, sample) {
+            // Its stream may be younger than the follower's last look.
+            Err(ReadingError::Unknown) if self.open_new()? => self.find_in(self.streams(), id, sample),
+            found => found,
+        }
+    }
+
+    /// Opens the streams that are not known yet. Returns whether there are any.
+    fn open_new(&self) -> Result<bool, ReadError> {
+        let journal = JournalReader::open_on(self.storage.clone(), &self.journal)?;
+        let known = self.open_streams().len();
+        for name in journal.streams()? {
+            self.open(journal.stream(&name)?);
+        }
+        Ok(self.open_streams().len() > known)
+    }
+
+    fn find_in(
+        &self,
+        streams: Vec<Arc<ReadStream>>,
+        id: &str,
+        sample: Option<usize>,
+    ) -> Result<Found, ReadingError> {
         streams.iter().try_for_each(|stream| stream.advance_to_end())?;
         let newest = match newest(&streams, &stored_rid(id.as_bytes()))? {
             Some(found) => found,

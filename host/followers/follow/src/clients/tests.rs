@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use afterbay_config::Clients as ClientsConfig;
 use afterbay_events::{Events, Health, Metrics};
+use afterbay_journal::storage::Disk;
 use afterbay_journal::{
-    Background, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage, RowFinish,
-    SyncPolicy,
+    Background, CopiedStream, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome,
+    Passage, RowFinish, SyncPolicy,
 };
 use afterbay_sim_disk::SimDisk;
 use afterbay_wire::BatchKind;
@@ -26,7 +27,7 @@ const KEEP: Duration = Duration::from_secs(1000);
 /// A journal with its writer, and the consumer that reads it for clients.
 struct World {
     disk: SimDisk,
-    _directory: JournalDirectory,
+    directory: JournalDirectory,
     writer: JournalWriter,
     live: BTreeMap<&'static str, JournalRequest>,
     sent: BTreeMap<&'static str, Vec<i64>>,
@@ -64,7 +65,7 @@ impl World {
             health: Health::default(),
             metrics: Metrics::of_follower(Events::new(), Health::default()),
         };
-        let source = Source::new(disk.process(), KEEP, HashMap::new(), index_bytes_max);
+        let source = Source::new(disk.process(), DIR.into(), KEEP, HashMap::new(), index_bytes_max);
         let mut clients = Clients::with_source(&config, source, &telemetry);
         let reader = |disk: &SimDisk| {
             JournalReader::open_on(disk.process(), Path::new(DIR)).unwrap().stream("s").unwrap()
@@ -72,7 +73,7 @@ impl World {
         let stream = clients.begin(reader(&disk), None).unwrap().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let sent = RIDS.map(|rid| (rid, Vec::new())).into();
-        World { disk, _directory: directory, writer, live, sent, clients, stream, runtime }
+        World { disk, directory, writer, live, sent, clients, stream, runtime }
     }
 
     /// Writes a frame with a row of one request. The ids of a request count up.
@@ -214,6 +215,64 @@ fn the_numbers_of_tokens_stay_after_retention_has_removed_the_first_rows() {
         assert!(part.from > 100 && part.from < world.sent["a"].len() as u64, "{}", part.from);
         assert_eq!(part.ids[0], part.from as i64);
     }
+}
+
+#[test]
+fn a_request_of_a_stream_that_nobody_followed_yet_is_found() {
+    let world = World::new();
+    let (mut writer, _) = world.directory.stream("new").unwrap();
+    let request = writer.open("n");
+    let now = world.disk.pass_time(1);
+    let frame = writer.append(b"not a batch", now).unwrap().frame;
+    writer.outcome(&Outcome {
+        requests: (&[request][..]).into(),
+        tokens: (&[2][..]).into(),
+        ..Outcome::new(frame, now, Passage::Unchanged)
+    });
+    writer.flush().unwrap();
+    let part = world.next_now(&mut world.read("n", 0).unwrap()).unwrap();
+    assert_eq!((part.missing, part.ids.len()), (2, 0), "the frame is no batch");
+}
+
+/// Copies what a stream has that its copy lacks.
+fn copy(world: &World, copied: &mut CopiedStream, offsets: &mut BTreeMap<SegmentId, u64>) {
+    let journal = JournalReader::open_on(world.disk.process(), Path::new(DIR)).unwrap();
+    let stream = journal.stream("s").unwrap();
+    for segment in stream.segments().unwrap() {
+        let mut bytes = stream.segment_bytes(segment).unwrap().unwrap();
+        let offset = offsets.entry(segment).or_default();
+        bytes.continue_at(*offset);
+        while let Some(part) = bytes.next(1 << 20).unwrap() {
+            copied.write(segment, *offset, &part).unwrap();
+            *offset += part.len() as u64;
+        }
+        copied.show(segment).unwrap();
+    }
+}
+
+#[test]
+fn a_request_is_read_from_a_copy_of_its_journal_while_the_copy_grows() {
+    let mut world = World::new();
+    let dir = tempfile::tempdir().unwrap();
+    let mut copied = CopiedStream::make(dir.path(), "node.s", "node").unwrap();
+    let mut offsets = BTreeMap::new();
+    world.row("a", 7, false);
+    copy(&world, &mut copied, &mut offsets);
+    let disk: Arc<dyn Storage> = Arc::new(Disk);
+    let source = Arc::new(Source::new(disk, dir.path().into(), KEEP, HashMap::new(), INDEX_BYTES_MAX));
+    let mut reading = world.runtime.block_on(source.read("a", None, 3)).unwrap();
+    let stream = source.open(JournalReader::open(dir.path()).unwrap().stream("node.s").unwrap());
+    let mut got = Vec::new();
+    for row in 0..400 {
+        world.row(RIDS[row % 2], 20, row == 398);
+        copy(&world, &mut copied, &mut offsets);
+        stream.advance_to_end().unwrap();
+        while let Some(part) = world.next_now(&mut reading) {
+            got.extend(part.ids);
+        }
+    }
+    assert!(reading.has_ended() && offsets.len() > 2, "{} segments", offsets.len());
+    assert_eq!(got, world.sent["a"][3..]);
 }
 
 #[test]
