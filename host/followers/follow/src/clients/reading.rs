@@ -197,17 +197,20 @@ impl Source {
     }
 
     fn find_now(&self, id: &str, sample: Option<usize>) -> Result<Found, ReadingError> {
-        match self.find_in(self.streams(), id, sample) {
+        let streams = self.streams();
+        let known = streams.len();
+        match self.find_in(streams, id, sample) {
             // Its stream may be younger than the follower's last look.
-            Err(ReadingError::Unknown) if self.open_new()? => self.find_in(self.streams(), id, sample),
+            Err(ReadingError::Unknown) if self.has_more_than(known)? => {
+                self.find_in(self.streams(), id, sample)
+            }
             found => found,
         }
     }
 
-    /// Opens the streams that are not known yet. Returns whether there are any.
-    fn open_new(&self) -> Result<bool, ReadError> {
+    /// Opens every stream of the journal. Returns whether there are more than so many.
+    fn has_more_than(&self, known: usize) -> Result<bool, ReadError> {
         let journal = JournalReader::open_on(self.storage.clone(), &self.journal)?;
-        let known = self.open_streams().len();
         for name in journal.streams()? {
             self.open(journal.stream(&name)?);
         }
