@@ -9,8 +9,10 @@ macro_rules! file {
 /// The path in the directory, and the content, of each file.
 pub(crate) const CONNECTORS: &[(&str, &str)] = &[
     file!("afterbay_connector/__init__.py"),
+    file!("afterbay_connector/capability.py"),
     file!("afterbay_connector/credit.py"),
     file!("afterbay_connector/front_end.py"),
+    file!("afterbay_connector/http_gate.py"),
     file!("afterbay_connector/imports.py"),
     file!("afterbay_connector/introduction.py"),
     file!("afterbay_connector/peer.py"),
