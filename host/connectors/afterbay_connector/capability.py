@@ -16,7 +16,7 @@ from .settings import Refused
 
 VARIABLE = "AFTERBAY_CLIENTS_KEY"
 # A client reads a request's stream, and Afterbay continues a request.
-READ, CONTINUE = "afterbay", "afterbay continue"
+READ, CONTINUE = "afterbay", "afterbay migration"
 # Fewest and most bytes of a secret, and the secrets that one file has at most: the one that signs, and an earlier one.
 SECRET_BYTES = (32, 4096)
 SECRETS_MAX = 2

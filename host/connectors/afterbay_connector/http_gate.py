@@ -2,7 +2,7 @@
 continue a request.
 
 - An answer gets the header `X-Afterbay-Stream` if the connector of the engine has named the request's stream.
-- A request with `X-Afterbay-Continue` keeps the rid in its `X-Request-Id`. Without a valid token it reaches no engine.
+- A request with `X-Afterbay-Migration` keeps the rid in its `X-Request-Id`. Without a valid token it reaches no engine.
 
 The gate is ASGI, which all these applications are. This module must not know any engine.
 """
@@ -22,7 +22,7 @@ logger = logging.getLogger("afterbay.http")
 
 # The application's method that makes everything behind the gate, as MODULE, CLASS.METHOD.
 TARGET = ("fastapi.applications", "FastAPI.build_middleware_stack")
-CONTINUE, STREAM, REQUEST_ID = b"x-afterbay-continue", b"x-afterbay-stream", b"x-request-id"
+CONTINUE, STREAM, REQUEST_ID = b"x-afterbay-migration", b"x-afterbay-stream", b"x-request-id"
 # What the gate and the engine's connector tell each other in the state of a request: the id by which the client can read its stream,
 # and the rid of a request that Afterbay continues.
 STREAM_ID, RID = "afterbay_stream", "afterbay_rid"
@@ -59,7 +59,7 @@ def refuse_several(is_several: bool) -> None:
     if is_several:
         from fastapi import HTTPException
 
-        raise HTTPException(400, "X-Afterbay-Continue: continues one request, must be one prompt and n = 1")
+        raise HTTPException(400, "X-Afterbay-Migration: continues one request, must be one prompt and n = 1")
 
 
 class Gate:
@@ -155,7 +155,7 @@ def _header(scope: Scope, wanted: bytes) -> Optional[bytes]:
 
 
 async def _answer(send: Any, status: int, why: str) -> None:
-    body = json.dumps({"error": {"message": f"X-Afterbay-Continue: {why}", "type": "invalid_request_error", "code": status}}).encode()
+    body = json.dumps({"error": {"message": f"X-Afterbay-Migration: {why}", "type": "invalid_request_error", "code": status}}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -228,6 +228,7 @@ fn start(
         calls: Arc::new(Answers),
         scheduler: Box::new(|| None),
         leases: None,
+        interrupted: None,
         frame_loads: None,
         connector: None,
         upstream: None,

@@ -171,6 +171,7 @@ impl Machine {
             calls: Arc::new(NoCalls),
             scheduler: Box::new(|| None),
             leases: None,
+            interrupted: None,
             frame_loads: None,
             connector: None,
             upstream: None,

@@ -22,6 +22,7 @@ mod grammar;
 mod hand_over;
 mod held_rows;
 mod introductions;
+mod migrations;
 mod journal_commands;
 mod keeper;
 mod kills;

@@ -16,6 +16,7 @@ const LISTED: &[(&str, &str)] = &[
     ("host/path/wire/src/decode.rs", "which engine's frame it is"),
     ("host/path/wire/src/layouts.rs", "which engine introduces which layouts"),
     ("host/path/wire/src/lib.rs", "declares the modules"),
+    ("host/path/wire/src/migration.rs", "which engine's call has which form"),
     ("host/tools/afterbay/src/commands.rs", "declares the launchers"),
     ("host/tools/afterbay/src/commands/connector.rs", "an example of a command"),
     (

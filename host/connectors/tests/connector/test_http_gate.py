@@ -95,7 +95,7 @@ def test_a_continued_request_keeps_its_rid_and_is_answered_with_it(clients_key):
     app = named("7")
     gate = behind(app, clients_key)
     for _ in range(2):
-        assert ask(gate, **to_continue()) == (200, {b"x-afterbay-continue": quote(RID, safe="").encode()}, b"ab")
+        assert ask(gate, **to_continue()) == (200, {b"x-afterbay-migration": quote(RID, safe="").encode()}, b"ab")
     assert [rid for _, rid in app.scopes] == [RID, RID]
     assert http_gate.continued_rid() is None
 
@@ -130,7 +130,7 @@ def test_a_request_to_continue_without_a_valid_token_reaches_no_engine(clients_k
     answered, _, body = ask(behind(app, clients_key), **asked)
     error = json.loads(body)["error"]
     assert (answered, error["code"], app.scopes) == (status, status, [])
-    assert error["message"].startswith(f"X-Afterbay-Continue: {why}")
+    assert error["message"].startswith(f"X-Afterbay-Migration: {why}")
 
 
 def test_without_a_key_file_no_request_is_continued(clients_key):

@@ -374,7 +374,7 @@ print(json.dumps([ask(dict(text="a", rid="7", stream=True), Origin="http://x"), 
     for status, headers, body in (stream, whole):
         assert status == 200 and headers.pop("x-afterbay-stream").startswith("/v1/streams/~7?token=") and '{"rid":"~7"}' in body
     assert (stream[1], whole[1]) == ({"access-control-expose-headers": "x-afterbay-stream"}, {})
-    assert continued[:2] == [200, {"x-afterbay-continue": "acme~lease-60s~%C3%A9"}] and '{"rid":"acme~lease-60s~é"}' in continued[2]
+    assert continued[:2] == [200, {"x-afterbay-migration": "acme~lease-60s~%C3%A9"}] and '{"rid":"acme~lease-60s~é"}' in continued[2]
     for status, _, body in several:
         assert status == 400 and "must be one prompt and n = 1" in body
     assert refused[0] == 403 and "the token is not for this request" in refused[2]

@@ -104,7 +104,7 @@ print(json.dumps([ask(dict(), X_Request_Id="gw-7", Origin="http://x"), ask(dict(
     assert named[1].pop("x-afterbay-stream").startswith("/v1/streams/cmpl-gw-7?token=")
     assert named[1] == {"access-control-expose-headers": "x-afterbay-stream"}
     rid = "0_cmpl-~lease-60s~7-0-1a2b3c4d"
-    assert continued == [200, {"x-afterbay-continue": rid}, rid]
+    assert continued == [200, {"x-afterbay-migration": rid}, rid]
     assert several[0] == 400 and "must be one prompt and n = 1" in several[2]
     assert refused[0] == 403 and "the token is not for this request" in refused[2]
 

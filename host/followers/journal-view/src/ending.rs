@@ -173,6 +173,7 @@ impl<'a> LegEnd<'a> {
     /// The end in plain sentences. `tokenizer_hint` says how to get the text of ids; `of_stream` names the stream.
     pub(crate) fn cause(&self, tokenizer_hint: TokenizerHint, of_stream: &str) -> Vec<String> {
         let mut out = vec![self.who(of_stream)];
+        out.extend(self.migrated());
         out.extend(self.client_left());
         out.extend(self.abort_progress().map(str::to_owned));
         if self.is_early() {
@@ -256,9 +257,16 @@ impl<'a> LegEnd<'a> {
             EndCause::Unknown => {
                 format!("A plugin or an operator ended the request: the reader got {got}.")
             }
+            EndCause::Lost if self.engine_died().is_some() => format!(
+                "The engine died: another one began at {}. The last row was received at {}.{}",
+                self.engine_died().unwrap_or_default(),
+                last(),
+                self.attribute(RequestRecord::NOT_MIGRATED)
+                    .map_or(String::new(), |why| format!(" No engine went on with the request: {why}.")),
+            ),
             EndCause::Lost => format!(
                 "Nobody ended the request. The last row was received at {}. Then Afterbay stopped waiting for another \
-                 row: another engine began, or none came for abandon_after, or there were too many live requests.",
+                 row: none came for abandon_after, or there were too many live requests.",
                 last()
             ),
             _ if self.is_without_row() => format!(
@@ -280,12 +288,47 @@ impl<'a> LegEnd<'a> {
         }
     }
 
+    fn attribute(&self, name: &str) -> Option<&str> {
+        Some(&self.info().attributes.iter().find(|(known, _)| known == name)?.1)
+    }
+
+    /// The time of an attribute in Unix milliseconds.
+    fn time_of(&self, name: &str) -> Option<String> {
+        let ms: u64 = self.attribute(name)?.parse().ok()?;
+        Some(local_time(ms.saturating_mul(1_000_000)))
+    }
+
+    /// For a request that ended with its engine: why, as the text of an error.
+    pub(crate) fn died(&self) -> Option<String> {
+        let is_lost = self.by.as_ref().is_some_and(|by| by.cause == EndCause::Lost);
+        self.engine_died().filter(|_| is_lost)?;
+        let why = self.attribute(RequestRecord::NOT_MIGRATED).map(|why| format!(": {why}"));
+        Some(format!("503 afterbay: the engine died{}", why.unwrap_or_default()))
+    }
+
+    fn engine_died(&self) -> Option<String> {
+        self.time_of(RequestRecord::ENGINE_DIED)
+    }
+
+    /// The engine that went on with the request, or that is to do so.
+    fn migrated(&self) -> Option<String> {
+        let died = self.engine_died()?;
+        Some(match (self.attribute(RequestRecord::MIGRATED_AT), self.info().state) {
+            (Some(tokens), _) => {
+                format!(
+                    "Its engine had died ({died}), and another one went on with it behind {tokens} tokens."
+                )
+            }
+            (None, RequestState::Live) => format!("Its engine has died ({died}). It waits for another one."),
+            (None, _) => return None,
+        })
+    }
+
     /// The time at which the client of a request with a lease left, and what came of the lease.
     fn client_left(&self) -> Option<String> {
         let info = self.info();
-        let value = |name: &str| Some(&*info.attributes.iter().find(|(known, _)| known == name)?.1);
-        let left_ms: u64 = value(RequestRecord::CLIENT_LEFT)?.parse().ok()?;
-        let (left, lease) = (local_time(left_ms.saturating_mul(1_000_000)), value(RequestRecord::LEASE)?);
+        let (left, lease) =
+            (self.time_of(RequestRecord::CLIENT_LEFT)?, self.attribute(RequestRecord::LEASE)?);
         let is_aborted = self.said() == Some("abort") && !self.is_early() && info.ending == OperatorAbort::No;
         Some(match info.state {
             RequestState::Live => {

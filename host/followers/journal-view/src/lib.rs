@@ -16,6 +16,7 @@ pub mod content;
 pub mod ended;
 pub mod erase;
 pub mod ending;
+pub mod received;
 pub mod request_end;
 pub mod legs;
 pub mod neighbours;

@@ -190,6 +190,7 @@ impl Check<'_> {
         let usage = self.usage(written.usage.as_ref(), journal.as_ref());
         let clients = written.clients.as_ref().and_then(|clients| self.clients(clients));
         let tap = written.tap.as_ref().and_then(|tap| self.tap(tap));
+        self.migrations(written);
         self.allow(&written.plugins, &mut drafts);
         if has_all_streams && written.calls.is_empty() {
             self.calls_without_endpoint(&drafts, &written.streams);
@@ -246,6 +247,8 @@ impl Check<'_> {
         stream.signals = self.signals(&written.signals);
         stream.abort = written.abort.as_ref().and_then(|abort| self.listen(&abort.push));
         is_whole &= stream.abort.is_some() == written.abort.is_some();
+        stream.migration = written.migration.as_ref().and_then(|migration| self.migration(migration));
+        is_whole &= stream.migration.is_some() == written.migration.is_some();
         stream.route = value(&written.route);
         match sinks {
             Some(sinks) => stream.sinks = sinks,

@@ -126,6 +126,8 @@ pub struct Stream {
     /// Afterbay binds a socket here through which it asks the scheduler to end a request. `None`: as the rendezvous file says,
     /// otherwise none.
     pub abort: Option<Endpoint>,
+    /// Where requests go on whose engine has died. `None`: they end with their engine.
+    pub migration: Option<Migration>,
     /// Attributes of requests by rid, for plugins. A later rule overrides an earlier one, member by member.
     pub attributes: Vec<AttributeRule>,
     /// The plugin chain, in call order.
@@ -149,6 +151,7 @@ impl Stream {
             requests: Requests::default(),
             signals: Signals::default(),
             abort: None,
+            migration: None,
             attributes: Vec::new(),
             plugins: Vec::new(),
         }
@@ -520,6 +523,17 @@ impl Clients {
     pub const KEEP: Duration = Duration::from_secs(3600);
     /// The default of [`Clients::connections`].
     pub const CONNECTIONS: usize = 10_000;
+}
+
+/// Where the requests of a stream go on whose engine has died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// `HOST:PORT` of the engine's HTTP server.
+    pub front_end: String,
+    /// A file with the key that the server asks for.
+    pub api_key_file: Option<PathBuf>,
+    /// Whether a request may go on with other tokens than its own engine would have made.
+    pub resample: bool,
 }
 
 /// The socket that publishes each frame that the journal receives, for observers.

@@ -31,6 +31,7 @@ mod engine;
 mod erase;
 mod plugins;
 mod replicate;
+mod migration;
 mod signals;
 mod sinks;
 mod traces;
@@ -45,9 +46,9 @@ pub use afterbay_types::{Endpoint, EndpointError, Engine, Name, NameError};
 pub use checked::{
     Admin, AdminAddress, Archive, AttributeRule, Breaker, Call, CallHeader, Clients, Component, Config,
     EraseRule, FollowerConfig, Grant, Join, JoinWhen, Journal, Leases, Limits, LoadSnapshot, Log, LogFormat,
-    Memory, Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue, Reads,
-    Replicate, Requests, Retain, Rids, Route, Secret, Signals, Sink, Stream, Sync, Takes, Tap, ToolCalls,
-    Traces, Usage,
+    Memory, Migration, Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue,
+    Reads, Replicate, Requests, Retain, Rids, Route, Secret, Signals, Sink, Stream, Sync, Takes, Tap,
+    ToolCalls, Traces, Usage,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, Table, sections};

@@ -84,6 +84,7 @@ tables! {
         requests: Requests = |stream| Requests::one(stream, "requests"),
         signals: Signals = |stream| Signals::one(stream, "signals"),
         abort: Option<Abort> = |stream| Abort::optional(stream, "abort"),
+        migration: Option<Migration> = |stream| Migration::optional(stream, "migration"),
         attributes: Vec<AttributeRule> = |stream| AttributeRule::each(stream, "attribute"),
         plugins: Vec<Plugin> = |stream| Plugin::each(stream, "plugin"),
     }
@@ -117,6 +118,13 @@ tables! {
 
     Abort {
         push: Value<String> = |abort| abort.text("push"),
+    }
+
+    Migration {
+        location: Location = |migration| migration.location.clone(),
+        front_end: Value<String> = |migration| migration.text("front_end"),
+        api_key_file: Value<String> = |migration| migration.text("api_key_file"),
+        resample: Value<bool> = |migration| migration.boolean("resample"),
     }
 
     Signals {

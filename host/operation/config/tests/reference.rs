@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use afterbay_config::{
-    AttributeRule, Builtin, Component, Config, Env, EraseRule, Name, Names, Plugin, Problems, Rids, Signals,
-    Stream,
+    AttributeRule, Builtin, Component, Config, Env, EraseRule, Migration, Name, Names, Plugin, Problems,
+    Rids, Signals, Stream,
 };
 
 fn reference() -> String {
@@ -54,6 +54,11 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     expected.streams[0].signals = Signals { dp_rank: Some(0), ..Signals::default() };
     let push = "ipc:///tmp/afterbay-run/decode-0.abort".parse().unwrap();
     expected.streams[0].abort = Some(push);
+    expected.streams[0].migration = Some(Migration {
+        front_end: "127.0.0.1:30000".to_owned(),
+        api_key_file: Some("/run/secrets/engine-api-key".into()),
+        resample: false,
+    });
     let Ok(serde_json::Value::Object(set)) = serde_json::from_str(r#"{"tenant": "batch"}"#) else { panic!() };
     expected.streams[0].attributes = vec![AttributeRule { rids: Rids::Prefix("batch-".to_owned()), set }];
     let name: Name = "cumulative".parse().unwrap();

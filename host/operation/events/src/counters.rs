@@ -58,6 +58,7 @@ counters! {
         barriers: CounterBy<BarrierCause>, "Frames passed on whole in their place, by kind";
         requests_opened: Counter, "Requests seen for the first time";
         requests_ended: CounterBy<EndCause>, "Requests that ended for their readers, by cause. Any watchdog, fault, engine_error or lost is a request that failed";
+        requests_migrated: Counter, "Requests with which another engine went on after theirs had died";
         requests_erased: Counter, "Requests whose tokens and texts were erased in the journal, by journal.erase";
         requests_live: Gauge, "Requests that have begun and not ended";
         request_gaps: Counter, "Rows before which tokens of their request are missing. Look for lost connections of the scheduler";

@@ -445,13 +445,23 @@ events! {
         stream: Name, limit: u64, given_up: u64,
     } => "stream {stream:?}: the limit of {limit} live requests is reached, {given_up} requests without a row for 10 s or more were given up";
 
-    /// Another engine has begun, alone on the stream, while requests of the engine before it were live. They were given up: nobody
-    /// sends their rows any more.
+    /// Another engine has begun, alone on the stream, while requests of the engine before it were live. They were given up, because
+    /// nobody sends their rows any more. Those that `waiting` counts are sent to the engine that began (`stream.migration`).
     ///
     /// Action: read the log of the engine that ended.
     EngineRestarted, WARN, first 5 of [stream] {
-        stream: Name, requests: u64,
-    } => "stream {stream:?}: another engine began, {requests} requests of the one before it were given up";
+        stream: Name, requests: u64, waiting: u64,
+    } => "stream {stream:?}: another engine began, {requests} requests of the one before it were given up, it is to go on with {waiting}";
+
+    /// An engine goes on with a request of the engine before it, which had sent `tokens` tokens of it.
+    RequestMigrated, INFO, first 5 of [stream] {
+        stream: Name, rid: String, tokens: u64,
+    } => "stream {stream:?}: the engine goes on with request {rid:?} behind {tokens} tokens";
+
+    /// No engine goes on with a request whose engine has died. The request has ended.
+    RequestNotMigrated, WARN, first 5 of [stream] {
+        stream: Name, rid: String, why: String,
+    } => "stream {stream:?}: no engine goes on with request {rid:?}: {why}";
 
     /// Tokens of a request did not arrive: the scheduler had counted `expected`, Afterbay received `got`. The reader has the
     /// same gap.

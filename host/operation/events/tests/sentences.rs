@@ -201,7 +201,10 @@ fn one_of_each() -> Vec<Event> {
         .into(),
         RowsUnread { stream: name("decode-0"), frame: 2, rows: 3, why: "why it is".into() }.into(),
         LiveRequestsFull { stream: name("decode-0"), limit: 2, given_up: 1 }.into(),
-        EngineRestarted { stream: name("decode-0"), requests: 3 }.into(),
+        EngineRestarted { stream: name("decode-0"), requests: 3, waiting: 2 }.into(),
+        RequestMigrated { stream: name("decode-0"), rid: "r-1".into(), tokens: 7 }.into(),
+        RequestNotMigrated { stream: name("decode-0"), rid: "r-1".into(), why: "it has a grammar".into() }
+            .into(),
         RequestGap { stream: name("decode-0"), rid: "r-1".into(), frame: 2, expected: 4, got: 3 }.into(),
         FramesMissing {
             stream: name("decode-0"),

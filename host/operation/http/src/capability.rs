@@ -14,6 +14,9 @@ use ring::hmac;
 const SECRET_BYTES: (usize, usize) = (32, 4096);
 /// Secrets that one file has at most: the one that signs, and an earlier one.
 const SECRETS_MAX: usize = 2;
+/// The first lines of what is signed, by what a capability opens.
+const READ: &str = "afterbay";
+const MIGRATE: &str = "afterbay migration";
 
 /// The secrets of a file. The first signs.
 pub struct CapabilityKeys(Vec<hmac::Key>);
@@ -54,11 +57,21 @@ impl CapabilityKeys {
         Ok(CapabilityKeys(secrets.into_iter().map(key).collect()))
     }
 
-    /// Makes a capability for this name.
+    /// Makes a capability to read the stream of this name.
     #[must_use]
     pub fn mint(&self, name: &str, expires_unix_s: u64) -> String {
+        self.sign(READ, name, expires_unix_s)
+    }
+
+    /// Makes a capability to send the request of this name again. It opens nothing else.
+    #[must_use]
+    pub fn mint_migration(&self, name: &str, expires_unix_s: u64) -> String {
+        self.sign(MIGRATE, name, expires_unix_s)
+    }
+
+    fn sign(&self, purpose: &str, name: &str, expires_unix_s: u64) -> String {
         let Some(key) = self.0.first() else { return String::new() };
-        let mac = hmac::sign(key, &signed(name, expires_unix_s));
+        let mac = hmac::sign(key, &signed(purpose, name, expires_unix_s));
         format!("{expires_unix_s:x}.{}", URL_SAFE_NO_PAD.encode(mac))
     }
 
@@ -70,7 +83,7 @@ impl CapabilityKeys {
         let (expires, mac) = capability.split_once('.').ok_or(CapabilityError::Wrong)?;
         let expires = u64::from_str_radix(expires, 16).map_err(|_| CapabilityError::Wrong)?;
         let mac = URL_SAFE_NO_PAD.decode(mac).map_err(|_| CapabilityError::Wrong)?;
-        let signed = signed(name, expires);
+        let signed = signed(READ, name, expires);
         if !self.0.iter().any(|key| hmac::verify(key, &signed, &mac).is_ok()) {
             return Err(CapabilityError::Wrong);
         }
@@ -78,8 +91,8 @@ impl CapabilityKeys {
     }
 }
 
-fn signed(name: &str, expires_unix_s: u64) -> Vec<u8> {
-    format!("afterbay\n{expires_unix_s:x}\n{name}").into_bytes()
+fn signed(purpose: &str, name: &str, expires_unix_s: u64) -> Vec<u8> {
+    format!("{purpose}\n{expires_unix_s:x}\n{name}").into_bytes()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
@@ -33,14 +33,28 @@ pub struct Call<'a> {
     pub json: Option<&'a str>,
     /// The time for the whole exchange, including the connection.
     pub within: Duration,
+    /// Other headers: names and values.
+    pub headers: &'a [(&'a str, &'a str)],
     /// Most bytes of the answer's body.
     pub bytes_max: usize,
+    /// The rest of a longer body. `None`: it is an error. A header: an answer that has it is read to its end and the rest dropped, and
+    /// one with success and without it is closed at once, because another program answers.
+    pub drops_rest_with: Option<&'a str>,
 }
 
 /// The reason why there is no usable answer, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct CallError(String);
+pub enum CallError {
+    /// No server listens.
+    #[error("cannot be connected to: {0}")]
+    Unreachable(String),
+    /// There is no whole answer within the bounds of the call.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// Another program than the one that was meant has answered.
+    #[error("{0}")]
+    Other(String),
+}
 
 /// Calls a server on a new connection: a connection that stays open would hide a server's restart. Returns the status and the body
 /// of the answer.
@@ -48,7 +62,7 @@ pub struct CallError(String);
 /// # Errors
 /// No server listens, or there is no whole answer within the bounds of the call.
 pub async fn call(server: &ServerAddress, call: Call<'_>) -> Result<(StatusCode, Bytes), CallError> {
-    let failed = |error: std::io::Error| CallError(format!("cannot be connected to: {error}"));
+    let failed = |error: std::io::Error| CallError::Unreachable(error.to_string());
     let exchange = async {
         match server {
             ServerAddress::Tcp(address) => {
@@ -60,17 +74,18 @@ pub async fn call(server: &ServerAddress, call: Call<'_>) -> Result<(StatusCode,
             }
         }
     };
-    let late = |_| CallError(format!("no answer in {} s", call.within.as_secs()));
+    let late = |_| CallError::NoAnswer(format!("no answer in {} s", call.within.as_secs()));
     timeout(call.within, exchange).await.map_err(late)?
 }
 
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     host: &str,
-    Call { path, token, json, bytes_max, .. }: Call<'_>,
+    Call { path, token, json, headers, bytes_max, drops_rest_with, .. }: Call<'_>,
 ) -> Result<(StatusCode, Bytes), CallError> {
-    let failed =
-        |what: &'static str| move |error: &dyn std::fmt::Display| CallError(format!("{what}: {error}"));
+    let failed = |what: &'static str| {
+        move |error: &dyn std::fmt::Display| CallError::NoAnswer(format!("{what}: {error}"))
+    };
     let (mut sender, connection) = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
         .await
         .map_err(|error| failed("cannot be spoken to")(&error))?;
@@ -81,6 +96,7 @@ async fn exchange(
     if let Some(token) = token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     }
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     let request = request
         .header(header::HOST, host)
         .header(header::CONNECTION, "close")
@@ -92,10 +108,23 @@ async fn exchange(
             false => failed("no answer")(&error),
         })?;
         let status = response.status();
+        if let Some(header) = drops_rest_with {
+            if status.is_success() && !response.headers().contains_key(header) {
+                return Err(CallError::Other(format!("the HTTP server answers without the header {header}")));
+            }
+            let mut body = response.into_body();
+            let mut kept = BytesMut::new();
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| failed("the body broke off")(&error))?;
+                let data = frame.into_data().unwrap_or_default();
+                kept.extend_from_slice(&data[..data.len().min(bytes_max - kept.len())]);
+            }
+            return Ok((status, kept.freeze()));
+        }
         match Limited::new(response.into_body(), bytes_max).collect().await {
             Ok(body) => Ok((status, body.to_bytes())),
             Err(error) if error.is::<LengthLimitError>() => {
-                Err(CallError(format!("the body has more than {bytes_max} bytes")))
+                Err(CallError::NoAnswer(format!("the body has more than {bytes_max} bytes")))
             }
             Err(error) => Err(failed("the body broke off")(&error)),
         }

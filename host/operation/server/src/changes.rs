@@ -136,6 +136,7 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
             (before.join != after.join, "join"),
             (both.any(|(before, after)| before.queue != after.queue), "queue"),
             (before.abort != after.abort, "abort"),
+            (before.migration != after.migration, "migration"),
             (before.signals != after.signals, "signals"),
             (before.attributes != after.attributes, "attribute"),
         ];

@@ -14,6 +14,7 @@ mod grants;
 mod inheritance;
 mod layouts;
 mod leases;
+mod migrations;
 mod loading;
 mod rendezvous;
 mod sinks;

@@ -9,6 +9,7 @@ use crate::follower::{FollowerProcess, followers};
 use crate::inheritance::{self, Inheritance};
 use crate::leases::Leases;
 use crate::loading::Loader;
+use crate::migrations::Migrations;
 use crate::plugins::Plugins;
 use crate::records::Records;
 use crate::reload_queue::ReloadQueue;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) attributes: Attributes,
     /// The requests that engines go on with after their clients have left.
     pub(crate) leases: Leases,
+    /// The requests whose engine has died, and which go on in another one.
+    pub(crate) migrations: Migrations,
     /// The records of requests for streams behind other streams.
     pub(crate) records: Records,
     pub(crate) plugins: Plugins,
@@ -109,6 +112,7 @@ impl Shared {
         self.aborts.clear();
         self.attributes.clear();
         self.leases.clear();
+        self.migrations.clear();
         self.plugins.clear();
         self.tokenizers.forget();
         self.sinks.clear();
@@ -119,6 +123,7 @@ impl Shared {
         self.aborts.remove(stream);
         self.attributes.remove(stream);
         self.leases.remove(stream);
+        self.migrations.remove(stream);
         self.plugins.remove(stream);
         self.sinks.forget_stream(stream);
         self.metrics.forget_stream(stream);
@@ -180,6 +185,7 @@ impl Shared {
             retain_bytes: config.journal.retain.bytes,
         };
         let requests = Requests::new(&config.journal.dir, &tokenizers);
+        let migrations = Migrations::new(&directory, &requests, &events);
         if !config.journal.erase.is_empty() {
             let layouts = requests.clone();
             let rules = config
@@ -210,6 +216,7 @@ impl Shared {
             aborts,
             attributes,
             leases,
+            migrations,
             records,
             plugins,
             reloads,
@@ -235,6 +242,7 @@ impl Shared {
     pub(crate) fn follow(&self, config: &config::Config) -> anyhow::Result<()> {
         self.calls.set_endpoints(&config.calls)?;
         self.leases.set_bounds(config.leases);
+        self.migrations.follow(config);
         Ok(self.follower.follow(config)?)
     }
 }

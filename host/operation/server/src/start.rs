@@ -118,6 +118,7 @@ impl Running {
         let before = self.streams.len();
         for Prepared { stream, config, sinks, abort_channel } in streams {
             let started = stream.run()?;
+            shared.migrations.add(started.name(), started.handle());
             shared.aborts.add(started.name(), started.handle(), abort_channel);
             shared.attributes.add(started.name(), started.handle());
             shared.plugins.add(started.name(), &config.plugins, started.handle());
@@ -245,6 +246,7 @@ fn setup(
         connector: Some(connector(known)),
         upstream: None,
         leases: Some(shared.leases.sender(stream)),
+        interrupted: Some(shared.migrations.sender(stream)),
         clock: Arc::new(SystemClock),
         background: Background::Threads,
         events: shared.events.clone(),

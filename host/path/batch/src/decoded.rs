@@ -35,12 +35,6 @@ impl Decoded {
             Decoded::Barrier(decoded) => &decoded.persisted,
         }
     }
-
-    /// Whether the frame is an introduction that can be used.
-    pub fn is_introduction(&self) -> bool {
-        let Decoded::Barrier(decoded) = self else { return false };
-        matches!(decoded.barrier.kind, wire::BarrierKind::Introduction { introduction: Ok(_) })
-    }
 }
 
 impl DecodedBatch {

@@ -5,6 +5,7 @@ mod roster;
 mod accounts;
 
 pub use accounts::{
-    ABORTED, AbortSender, AttributesOf, FindRecord, FinishedEarly, LeaseChange, LeaseSender, Ledger,
-    LedgerLinks, LiveStatus, RecordLinks, Request, RequestStatus, RestartGap, StoredRecord,
+    ABORTED, AbortSender, AttributesOf, FindRecord, FinishedEarly, Interrupted, Interruption,
+    InterruptionSender, LeaseChange, LeaseSender, Ledger, LedgerLinks, LiveStatus, RecordLinks, Request,
+    RequestStatus, RestartGap, StoredRecord,
 };

@@ -151,6 +151,7 @@ pub(crate) fn start(
     let links = LedgerLinks {
         upstream: setup.upstream,
         leases: setup.leases,
+        interrupted: setup.interrupted,
         attributes,
         journal: reader,
         records: setup.records,

@@ -24,6 +24,7 @@ pub(crate) enum StreamCommand {
     RequestsWithId { id: String, reply: Box<dyn FnOnce(Vec<String>) + Send> },
     RequestStatus { rid: String, reply: Box<dyn FnOnce(RequestStatus) + Send> },
     RecordAbort { rid: String, number: u64, abort: OperatorAbort, reply: Box<dyn FnOnce() + Send> },
+    NotMigrated { number: u64, why: String, reply: Box<dyn FnOnce(bool) + Send> },
     Stop { deadline: Instant },
     HandOver { reply: Box<dyn FnOnce(Result<StreamState, String>) + Send> },
     Resume,
@@ -100,6 +101,11 @@ impl StreamHandle {
     ) {
         let (rid, reply) = (rid.to_owned(), Box::new(done));
         self.send(StreamCommand::RecordAbort { rid, number, abort, reply });
+    }
+
+    /// Ends the request with this number with this reason, if it waits for an engine to go on with it. Replies whether it waited.
+    pub fn not_migrated(&self, number: u64, why: String, reply: impl FnOnce(bool) + Send + 'static) {
+        self.send(StreamCommand::NotMigrated { number, why, reply: Box::new(reply) });
     }
 
     /// The number of turns that the stream has made. It grows at least twice a second, unless the stream is stuck. `None` once

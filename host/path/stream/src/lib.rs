@@ -49,8 +49,8 @@ pub mod fuzz;
 
 pub use crate::delivery::{Budget, StartError};
 pub use afterbay_batch::ledger::{
-    ABORTED, AbortSender, AttributesOf, FindRecord, FinishedEarly, LeaseChange, LeaseSender, LiveStatus,
-    RecordLinks, RequestStatus, StoredRecord,
+    ABORTED, AbortSender, AttributesOf, FindRecord, FinishedEarly, Interrupted, Interruption,
+    InterruptionSender, LeaseChange, LeaseSender, LiveStatus, RecordLinks, RequestStatus, StoredRecord,
 };
 pub use afterbay_batch::records::{JournalPolicy, RecordCopy};
 pub use afterbay_chain::{

@@ -419,6 +419,9 @@ impl Runner {
                 ledger.set_operator_abort(&rid, number, abort, records);
                 reply();
             }
+            StreamCommand::NotMigrated { number, why, reply } => {
+                reply(self.pipeline.stages.not_migrated(number, &why, now));
+            }
             StreamCommand::Stop { deadline } => self.stop = Some(deadline),
             StreamCommand::HandOver { reply } => reply(self.hand_over(now)),
             // The stream does not wait for these.

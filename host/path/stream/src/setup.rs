@@ -7,7 +7,7 @@ use crate::frame_load::{ConnectorMessages, FrameLoads};
 use crate::hand_over::StreamState;
 use crate::pressure::SchedulerLoad;
 use afterbay_batch::Joins;
-use afterbay_batch::ledger::{AbortSender, AttributesOf, LeaseSender, RecordLinks};
+use afterbay_batch::ledger::{AbortSender, AttributesOf, InterruptionSender, LeaseSender, RecordLinks};
 use afterbay_batch::records::JournalPolicy;
 use afterbay_chain::{CallService, PluginSetup};
 use afterbay_config as config;
@@ -66,6 +66,8 @@ pub struct Setup {
     pub upstream: Option<AbortSender>,
     /// Takes the changes of leases. `None`: nobody ends a request whose client has left.
     pub leases: Option<LeaseSender>,
+    /// Takes the requests that the next engine may go on with. `None`: they end with their engine.
+    pub interrupted: Option<InterruptionSender>,
     /// The clock of the stream.
     pub clock: Arc<dyn Clock>,
     /// The runner of catch-up rounds of new plugin instances: threads, or the stream's own thread in a test that owns time.

@@ -10,6 +10,7 @@ use afterbay_batch::ledger::Ledger;
 use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
 use afterbay_chain::Chain;
 use afterbay_events::Name;
+use afterbay_wire::BarrierKind;
 use std::time::Duration;
 
 /// The stages from persist to settle.
@@ -44,9 +45,16 @@ impl Stages {
     /// connected.
     pub(crate) fn run(&mut self, persisted: Persisted, is_alone: bool, now: Timestamp) -> Settled {
         let decoded = self.decoder.decode(persisted);
-        if is_alone && decoded.is_introduction() {
-            // An engine introduces itself once, before its first frame.
-            let closed = self.ledger.lose_all(&mut self.held_rows, &mut self.frame_log.records);
+        if let Decoded::Barrier(barrier) = &decoded {
+            let records = &mut self.frame_log.records;
+            let closed = match &barrier.barrier().kind {
+                // An engine introduces itself once, before its first frame.
+                BarrierKind::Introduction { introduction: Ok(_) } if is_alone => {
+                    self.ledger.lose_all(barrier.persisted(), &mut self.held_rows, records)
+                }
+                BarrierKind::Request { .. } => self.ledger.lose_for(barrier, &mut self.held_rows, records),
+                _ => Vec::new(),
+            };
             self.chain.close_requests(&closed, &self.ledger, now);
         }
         self.frame_load.observe(&decoded);
@@ -124,6 +132,14 @@ impl Stages {
             let closed = self.ledger.make_room(batch, at, &mut self.held_rows, &mut self.frame_log.records);
             self.chain.close_requests(&closed, &self.ledger, now);
         }
+    }
+
+    /// Ends the request with this number if it waits for an engine. Returns whether it waited.
+    pub(crate) fn not_migrated(&mut self, number: u64, why: &str, now: Timestamp) -> bool {
+        let closed = self.ledger.not_migrated(number, why, &mut self.held_rows, &mut self.frame_log.records);
+        self.chain.close_requests(&closed, &self.ledger, now);
+        self.chain.restart_after_close(&self.ledger, now);
+        !closed.is_empty()
     }
 
     /// Closes the requests that have had no row for this time.

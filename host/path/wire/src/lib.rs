@@ -45,6 +45,7 @@ mod introduction;
 mod json;
 mod json_values;
 mod layouts;
+mod migration;
 mod request;
 mod signals;
 mod facts;
@@ -65,6 +66,7 @@ pub use introduction::{Introduction, IntroductionError};
 pub use json_values::Wrapped;
 pub use kind::{AbortShape, BatchKind, Wire};
 pub use layouts::Layouts;
+pub use migration::{MigrationCall, NotMigrated};
 pub use request::{
     Bootstrap, Grammar, Logprobs, Multimodal, RequestRecord, RequestRecordError, Sampling, Trace,
 };

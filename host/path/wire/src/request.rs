@@ -85,6 +85,9 @@ pub struct RequestRecord {
     /// The fields that were left out because they are over a limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// The parameters in effect that choose tokens and that the record has no field for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unrecorded: Vec<String>,
     /// The ids of the prompt, 4 bytes little endian each. Empty if the record does not have them.
     #[serde(skip)]
     pub prompt_ids: Bytes,
@@ -243,12 +246,26 @@ fn line_end(frame: &[u8]) -> usize {
 
 impl RequestRecord {
     /// The fields that are attributes of the request.
-    pub const ATTRIBUTES: [&str; 5] =
-        ["lora", "session", RequestRecord::RESUMABLE, RequestRecord::LEASE, RequestRecord::CLIENT_LEFT];
+    pub const ATTRIBUTES: [&str; 8] = [
+        "lora",
+        "session",
+        RequestRecord::RESUMABLE,
+        RequestRecord::LEASE,
+        RequestRecord::CLIENT_LEFT,
+        RequestRecord::ENGINE_DIED,
+        RequestRecord::MIGRATED_AT,
+        RequestRecord::NOT_MIGRATED,
+    ];
     /// The attribute with the time for which the engine goes on after the client has left, like `60s`.
     pub const LEASE: &str = "lease";
     /// The attribute with the time at which the client of a request with a lease left, in unix milliseconds. It is in no record.
     pub const CLIENT_LEFT: &str = "client_left";
+    /// The attribute with the time at which the request's engine was found to have died, in unix milliseconds. It is in no record.
+    pub const ENGINE_DIED: &str = "engine_died";
+    /// The attribute with the tokens that the request had when the next engine went on with it. It is in no record.
+    pub const MIGRATED_AT: &str = "migrated_at";
+    /// The attribute with the reason why no engine went on with the request. It is in no record.
+    pub const NOT_MIGRATED: &str = "not_migrated";
     /// The attribute of a request of which each turn ends with a row with a finish reason.
     pub const RESUMABLE: &str = "resumable";
 

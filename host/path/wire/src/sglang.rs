@@ -6,6 +6,7 @@
 use afterbay_types::Engine;
 
 mod abort;
+mod again;
 pub mod columns;
 mod layouts;
 
@@ -33,6 +34,7 @@ mod value_writer;
 pub(crate) const ENGINE: Engine = Engine::Sglang;
 
 pub(crate) use abort::{AbortReq, read_abort};
+pub(crate) use again::again;
 pub(crate) use decode::FrameDecoder;
 pub(crate) use layouts::Messages;
 pub use probe::is_health_check;

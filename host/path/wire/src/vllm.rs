@@ -7,6 +7,7 @@
 use afterbay_types::Engine;
 
 mod abort;
+mod again;
 mod arrays;
 mod batch;
 mod decode;
@@ -24,6 +25,7 @@ mod write;
 pub(crate) const ENGINE: Engine = Engine::Vllm;
 
 pub(crate) use abort::{abort, read_abort};
+pub(crate) use again::again;
 pub(crate) use decode::{decode, is_own};
 pub(crate) use layout::OutputsLayouts;
 pub use synth::{SynthOutput, SynthOutputs};

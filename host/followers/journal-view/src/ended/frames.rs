@@ -139,7 +139,8 @@ impl FrameContents {
         if facts.versions.is_none() {
             facts.versions = batch.versions().map(Into::into);
         }
-        facts.prompt_tokens = batch.prompt_tokens(row).or(facts.prompt_tokens);
+        // An engine that goes on with a request counts the tokens before as a part of the prompt.
+        facts.prompt_tokens = facts.prompt_tokens.or_else(|| batch.prompt_tokens(row));
         facts.cached_tokens = batch.cached_tokens(row).or(facts.cached_tokens);
         // These counts grow from row to row, and only first and last rows are read.
         if batch.finish(row) != Finish::Running {

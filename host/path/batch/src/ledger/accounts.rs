@@ -12,6 +12,7 @@ mod refuse;
 mod bound;
 mod departed;
 mod leases;
+mod migrated;
 mod release;
 mod aborts;
 mod attributes;
@@ -24,6 +25,7 @@ mod blank;
 pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use attributes::AttributesOf;
 pub use leases::{LeaseChange, LeaseSender};
+pub use migrated::{Interrupted, Interruption, InterruptionSender};
 pub use record::{FindRecord, RecordLinks, StoredRecord};
 pub use restart::RestartGap;
 
@@ -65,6 +67,10 @@ pub struct Request {
     is_last_held: bool,
     /// The scheduler's own token count at the request's last row.
     scheduler_count: u64,
+    /// Tokens of the engines before, which the scheduler counts as a part of the prompt.
+    before: u64,
+    /// Whether the engine died, and the next one is to go on with the request.
+    awaits_engine: bool,
     /// Tokens that the scheduler counted and no row accounts for: the row could not be read, or Afterbay did not know the
     /// request at that time.
     unaccounted: i64,
@@ -119,6 +125,8 @@ impl Request {
             is_departed: false,
             is_last_held: false,
             scheduler_count: 0,
+            before: 0,
+            awaits_engine: false,
             unaccounted: 0,
             trusts_next_count: false,
             is_rid_hashed: false,
@@ -144,9 +152,12 @@ impl Request {
         self.handle.number().0
     }
 
-    /// Reads what only the first row says. The record may have said the length of the prompt before.
+    /// Reads what only an engine's first row says. The record may have said the length of the prompt before.
     fn read_first_row(&mut self, batch: &Batch, row: u32) {
-        self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(self.prompt_tokens);
+        // Another engine counts the tokens before as a part of the prompt.
+        if self.before == 0 || self.prompt_tokens == 0 {
+            self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(self.prompt_tokens);
+        }
         self.reader = ReaderKey::of(batch, row);
         self.has_row = true;
     }
@@ -181,6 +192,8 @@ pub struct LedgerLinks {
     pub attributes: Option<AttributesOf>,
     /// Takes the changes of leases. `None`: nobody ends a request whose client has left.
     pub leases: Option<LeaseSender>,
+    /// Takes the requests that the next engine may go on with. `None`: they end with their engine.
+    pub interrupted: Option<InterruptionSender>,
     /// The journal, for plugins that read what a request asked for.
     pub journal: Option<Arc<StreamReader>>,
     /// The way of records between streams.
@@ -255,7 +268,7 @@ impl Ledger {
             // The journal may count a token of a held row as replaced and as dropped.
             let dropped = info.dropped.min(info.received);
             let replaced = info.replaced.min(info.received - dropped);
-            let continued = Request {
+            let mut continued = Request {
                 received: info.received,
                 forwarded: info.received - dropped - replaced,
                 replaced,
@@ -274,9 +287,11 @@ impl Ledger {
                 is_last_held: info.ended_early || info.state == RequestState::Finished,
                 ..Request::new(*request, now)
             };
+            continued.restore_migration();
             ledger.publish_record(&info.rid, continued.record);
             ledger.requests.insert(*request, &info.rid, continued);
             ledger.begin_lease(*request);
+            ledger.hand_over_interrupted(*request);
             if info.ending != OperatorAbort::No && !info.ended_early {
                 ledger.set_abort(*request, info.ending);
             }

@@ -2,7 +2,6 @@
 
 use crate::stream::{Decide, PLUGIN, Stream, last, row};
 use afterbay_events::EndCause;
-use afterbay_events::event::EngineRestarted;
 use afterbay_journal::{OPERATOR, PluginAction, Verdict, end_cause};
 use afterbay_wire::FinishReason;
 use afterbay_wire::synth::{SynthFinish, SynthRow};
@@ -81,18 +80,6 @@ fn a_request_that_is_given_up_is_lost_and_one_that_had_ended_for_its_reader_is_n
     let (ledger, held, records) = stream.all();
     assert_eq!(ledger.abandon(Duration::from_secs(60), at, held, records).len(), 2);
     assert_eq!(ends(&stream), [("plugin", 1), ("lost", 1)]);
-}
-
-#[test]
-fn the_requests_of_an_engine_are_lost_when_another_one_begins() {
-    let mut stream = Stream::new();
-    stream.pass(vec![row("a", &[1], 1), row("b", &[1], 1)]);
-    let (ledger, held, records) = stream.all();
-    assert_eq!(ledger.lose_all(held, records), [1, 2]);
-    assert!(ledger.lose_all(held, records).is_empty());
-    assert_eq!((ends(&stream), stream.ledger().live()), (vec![("lost", 2)], 0));
-    let lost: Vec<u64> = stream.recorder.of::<EngineRestarted>().iter().map(|it| it.requests).collect();
-    assert_eq!(lost, [2]);
 }
 
 #[test]

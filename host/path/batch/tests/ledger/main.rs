@@ -8,6 +8,7 @@ mod counts;
 mod ends;
 mod frames;
 mod leases;
+mod migrations;
 mod records;
 mod refusals;
 mod restarts;

@@ -3,7 +3,8 @@
 use afterbay_batch::frame_log::FrameLog;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::{
-    AbortSender, FinishedEarly, LeaseChange, Ledger, LedgerLinks, RecordLinks, RestartGap,
+    AbortSender, FinishedEarly, Interrupted, Interruption, LeaseChange, Ledger, LedgerLinks, RecordLinks,
+    RestartGap,
 };
 use afterbay_batch::records::{JournalPolicy, Records};
 use afterbay_batch::{
@@ -38,6 +39,9 @@ pub struct Stream {
     routing: Arc<RoutingTable>,
     aborts: Option<Receiver<FinishedEarly>>,
     leases: (Sender<String>, Receiver<String>),
+    interruptions: (Sender<String>, Receiver<String>),
+    /// Whether requests whose engine has died may wait for another one.
+    pub migrates: bool,
     pub dir: tempfile::TempDir,
 }
 
@@ -116,6 +120,8 @@ impl Stream {
             routing: Arc::new(RoutingTable::new(sinks.collect())),
             aborts: None,
             leases: channel(),
+            interruptions: channel(),
+            migrates: true,
             dir: tempfile::tempdir().unwrap(),
         };
         let sender = has_upstream.then(|| {
@@ -141,9 +147,23 @@ impl Stream {
             };
             leases.send(change).unwrap();
         }));
+        let (interruptions, migrates) = (self.interruptions.0.clone(), self.migrates);
+        links.interrupted = Some(Box::new(move |change| {
+            let change = match change {
+                Interruption::Began(Interrupted { rid, number, received, record }) => {
+                    let record = record.read().unwrap();
+                    format!("{number} {rid} has {received} behind {}", record.prompt_tokens.unwrap())
+                }
+                Interruption::Taken(number) => format!("{number} taken"),
+                Interruption::Ended(number) => format!("{number} ended"),
+            };
+            interruptions.send(change).unwrap();
+            migrates
+        }));
         let journal = JournalDirectory::open(self.dir.path(), JournalOptions::default()).unwrap();
         let (mut writer, recovered) = journal.stream("s").unwrap();
         writer.set_attributes(Box::new(|_, of_engine| of_engine.to_vec()));
+        links.journal = Some(Arc::new(writer.reader()));
         let now = self.now();
         let gap = RestartGap::new(recovered.last_frame, &recovered.live);
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
@@ -158,6 +178,11 @@ impl Stream {
         ledger.restore_held(&recovered.live, &held, &mut records);
         let log = FrameLog::new(records, &recovered);
         self.parts = Some(Parts { ledger, log, held, _journal: journal });
+    }
+
+    /// The changes of requests whose engine has died, since the last call.
+    pub fn interruptions(&self) -> Vec<String> {
+        self.interruptions.1.try_iter().collect()
     }
 
     /// The changes of leases since the last call.

@@ -246,6 +246,7 @@ impl World {
             calls: Arc::new(self.service.clone()),
             scheduler: Box::new(|| None),
             leases: None,
+            interrupted: None,
             frame_loads: None,
             connector: None,
             upstream: None,

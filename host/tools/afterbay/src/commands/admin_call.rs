@@ -121,7 +121,8 @@ impl AdminCall {
         });
         let (token, json) = (token.transpose()?, body.map(Value::to_string));
         let (token, json) = (token.as_deref(), json.as_deref());
-        let call = Call { path, token, json, within, bytes_max: ANSWER_BYTES_MAX };
+        let bytes_max = ANSWER_BYTES_MAX;
+        let call = Call { path, token, json, headers: &[], within, bytes_max, drops_rest_with: None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(afterbay_http::call(&server, call));
         let is_guessed = self.admin.is_none() && self.config.is_none();

@@ -27,6 +27,8 @@ pub(super) const TOKEN: &str = "ADMIN.token";
 const TENANT: &str = "^(?<tenant>[0-9A-Za-z_.@:-]*[0-9A-Za-z_])~";
 /// The variable with the longest lease, which the connector reads, too.
 const LEASE_MAX: &str = "AFTERBAY_LEASE_MAX";
+/// The variable with the file of the secret that signs capabilities, which the connector reads, too.
+const CLIENTS_KEY: &str = "AFTERBAY_CLIENTS_KEY";
 /// Time for Afterbay to open its journal and compile its plugins.
 const START_MAX: Duration = Duration::from_secs(60);
 
@@ -191,6 +193,9 @@ impl<'a> Launcher<'a> {
         let is_named = std::env::var_os(LEASE_MAX).is_some_and(|longest| !longest.is_empty());
         let lease =
             (!longest.is_zero() && !is_named).then(|| (LEASE_MAX, format!("{}s", longest.as_secs().max(1))));
+        // The connector signs with it only for requests that outlive their clients.
+        let key = self.config.clients.as_ref().filter(|_| !longest.is_zero());
+        let key = key.map(|clients| (CLIENTS_KEY, &clients.key_file));
         let Some((program, arguments)) = command.split_first() else { bail!("no command") };
         let error = Command::new(program)
             .args(arguments)
@@ -201,6 +206,7 @@ impl<'a> Launcher<'a> {
             .env("PYTHONPATH", self.python_path())
             .envs(variables)
             .envs(lease)
+            .envs(key)
             .exec();
         bail!("{}: {error}", Path::new(program).display())
     }

@@ -70,7 +70,7 @@ impl Ledger {
             let row = Row {
                 request: handle,
                 tokens,
-                tokens_so_far: request.scheduler_count,
+                tokens_so_far: request.before + request.scheduler_count,
                 is_counted: counted.is_some(),
                 finish,
                 first,

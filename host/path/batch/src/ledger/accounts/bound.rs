@@ -1,5 +1,5 @@
-//! The requests that are given up, because no row of theirs is expected: those of an engine that has died, and at the bound of live
-//! requests those without a row for the longest time.
+//! The requests that are given up, because no row of theirs is expected: those without a row for a long time, at the bound of live
+//! requests those without one for the longest time.
 //!
 //! A scheduler runs some thousands of requests at once. The bound is reached only if a scheduler died or lost requests, or under
 //! an attack. A request that begins and ends in one frame does not count.
@@ -7,7 +7,7 @@
 use super::{Ledger, Request};
 use crate::hold::HeldRows;
 use crate::records::Records;
-use afterbay_events::event::{EngineRestarted, LiveRequestsFull, RequestAbandoned};
+use afterbay_events::event::{LiveRequestsFull, RequestAbandoned};
 use afterbay_events::{EndCause, HoldEnd};
 use afterbay_journal::JournalRequest;
 use afterbay_journal::bounds::LIVE_REQUESTS_MAX;
@@ -97,25 +97,13 @@ impl Ledger {
         })
     }
 
-    /// Closes the requests of the engine before the one that begins: nobody is left who could send their rows. Returns their
-    /// numbers.
-    pub fn lose_all(&mut self, held_rows: &mut HeldRows, records: &mut Records) -> Vec<u64> {
-        let all = self.requests.iter().map(|(handle, _, request)| (request.last_row_at, handle)).collect();
-        let closed = self.give_up(all, held_rows, records, |_, _| {});
-        if !closed.is_empty() {
-            let (stream, requests) = (self.telemetry.stream.clone(), closed.len() as u64);
-            self.telemetry.publish(EngineRestarted { stream, requests });
-        }
-        closed
-    }
-
     fn idle_for(&self, idle: Duration, now: Instant) -> Vec<(Instant, JournalRequest)> {
         let is_idle = |request: &Request| now.saturating_duration_since(request.last_row_at) >= idle;
         let requests = self.requests.iter().filter(|(_, _, request)| is_idle(request));
         requests.map(|(handle, _, request)| (request.last_row_at, handle)).collect()
     }
 
-    fn give_up(
+    pub(super) fn give_up(
         &mut self,
         requests: Vec<(Instant, JournalRequest)>,
         held_rows: &mut HeldRows,

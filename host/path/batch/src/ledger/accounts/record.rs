@@ -47,6 +47,15 @@ pub struct RecordLinks {
 }
 
 impl StoredRecord {
+    /// The frame of a record of the stream's own.
+    pub fn frame(&self) -> Option<FrameNo> {
+        match &self.0 {
+            Source::Own { place: RecordPlace::At(position), .. } => Some(position.frame),
+            Source::Own { place: RecordPlace::Frame(frame), .. } => Some(*frame),
+            Source::Before { .. } => None,
+        }
+    }
+
     /// Reads the record. `None`: the journal no longer has it, it cannot be read, or no stream before has one.
     pub fn read(&self) -> Option<RequestRecord> {
         let (journal, place) = match &self.0 {
@@ -82,7 +91,7 @@ impl Ledger {
         Some(StoredRecord(Source::Before { rid: self.requests.rid(handle)?.into(), find }))
     }
 
-    fn stored(&self, place: RecordPlace) -> Option<StoredRecord> {
+    pub(super) fn stored(&self, place: RecordPlace) -> Option<StoredRecord> {
         let journal = self.links.journal.clone()?;
         Some(StoredRecord(Source::Own { journal, place }))
     }
@@ -124,6 +133,9 @@ impl Ledger {
             known.and_then(|known| self.requests.get_mut(known)).filter(|it| it.record.is_none())
         {
             (known.record, known.of_engine) = (place(persisted), record.attributes());
+        }
+        if let Some(known) = known {
+            self.migrate_to(known, record, persisted, records);
         }
         let request =
             known.or_else(|| has_room.then(|| self.open_recorded(&name, record, persisted, records)));

@@ -89,7 +89,7 @@ impl Ledger {
                 request: handle,
                 tokens: 0,
                 is_counted: false,
-                tokens_so_far: request.scheduler_count,
+                tokens_so_far: request.before + request.scheduler_count,
                 finish: FinishKind::Running,
                 first,
                 opens,

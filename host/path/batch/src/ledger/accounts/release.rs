@@ -35,7 +35,7 @@ impl Ledger {
             let row = Row {
                 request: handle,
                 tokens: 0,
-                tokens_so_far: counted.unwrap_or(request.scheduler_count),
+                tokens_so_far: request.before + counted.unwrap_or(request.scheduler_count),
                 is_counted: counted.is_some(),
                 finish: held.finish().kind(),
                 first: false,

@@ -49,6 +49,8 @@ impl Ledger {
         let with_rows = live.iter().filter(|live| live.info.rows > 0).collect();
         self.read_rows(with_rows, first_frame, writer, decode, |request, row| {
             request.read_first_row(row.batch, row.index);
+            // Another engine's front end waits for it, which the next row names.
+            request.has_row = request.before == 0;
             if !has_skipped_sink {
                 return;
             }
@@ -67,15 +69,18 @@ impl Ledger {
         self.restore_from_records(live, writer, decode);
     }
 
-    /// Restores which sink reads each request that has no row.
+    /// Restores which sink reads each request that has no row, and the length of the prompt of each that waits for an engine.
     fn restore_from_records(
         &mut self,
         live: &[LiveRequest],
         writer: &JournalWriter,
         decode: &mut FrameDecoder,
     ) {
-        let mut live: Vec<&LiveRequest> =
-            live.iter().filter(|live| live.info.rows == 0 && live.info.record_frame.0 > 0).collect();
+        let awaits =
+            |live: &LiveRequest| self.requests.get(live.request).is_some_and(|request| request.awaits_engine);
+        let is_wanted =
+            |live: &&LiveRequest| live.info.record_frame.0 > 0 && (live.info.rows == 0 || awaits(live));
+        let mut live: Vec<&LiveRequest> = live.iter().filter(is_wanted).collect();
         live.sort_by_key(|live| live.info.record_frame);
         let mut backlog = writer.backlog(FrameNo(0));
         for LiveRequest { request, info, .. } in live {
@@ -87,7 +92,10 @@ impl Ledger {
             if let BarrierKind::Request { record: Ok(record) } = &barrier.kind
                 && let Some(request) = self.requests.get_mut(*request)
             {
-                request.reader = ReaderKey::of_record(record);
+                request.prompt_tokens = record.prompt_tokens.unwrap_or(request.prompt_tokens);
+                if info.rows == 0 {
+                    request.reader = ReaderKey::of_record(record);
+                }
             }
         }
     }

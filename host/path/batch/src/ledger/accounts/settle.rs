@@ -266,8 +266,8 @@ impl Ledger {
     }
 
     fn check_balance(&self, rid: &str, request: &Request) {
-        let Request { received, forwarded, replaced, dropped, swallowed, held, scheduler_count, .. } =
-            *request;
+        let Request { received, forwarded, replaced, dropped, swallowed, held, .. } = *request;
+        let scheduler_count = request.before + request.scheduler_count;
         let accounted = received.wrapping_add_signed(request.unaccounted);
         let adds_up = received == forwarded + replaced + dropped + swallowed && held == 0;
         if adds_up && accounted == scheduler_count {
@@ -299,6 +299,7 @@ impl Ledger {
         let (rid, request) = self.requests.remove(handle)?;
         self.aborts -= usize::from(request.abort != OperatorAbort::No);
         self.end_lease(&request);
+        self.forget_interrupted(&request);
         records.record_close(request.handle, if request.is_departed { DEPARTED } else { "" });
         Some((rid, request))
     }
