@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 const INTRODUCTION: &[u8] =
     br#"{"afterbay":"introduction","format":1,"engine":"sglang","version":"0.5.23","classes":{}}"#;
+/// As long as the rows of the tests say.
+const PROMPT: [u32; 7] = [1, 2, 3, 4, 5, 6, 7];
 const RID: &str = "~lease-60s~r/1";
 
 /// An HTTP request that an engine's server got, and the way to answer it.
@@ -77,9 +79,9 @@ fn a_request_goes_on_in_the_next_engine_and_one_without_a_lease_ends() {
     let mut first = engine(&sandbox);
     let (mut leased, mut plain, mut guided) =
         (SynthRequest::new(RID), SynthRequest::new("plain"), SynthRequest::new("~lease-60s~unknown"));
-    first.send(&record(RID, &[1, 2], Some(60_000)));
-    first.send(&record("plain", &[1, 2], None));
-    first.send(br#"{"afterbay":"request","rid":"~lease-60s~unknown","prompt_tokens":2,"lease_ms":60000}"#);
+    first.send(&record(RID, &PROMPT, Some(60_000)));
+    first.send(&record("plain", &PROMPT, None));
+    first.send(br#"{"afterbay":"request","rid":"~lease-60s~unknown","prompt_tokens":7,"lease_ms":60000}"#);
     first.send(&batch(Pickle, vec![leased.row(&[10, 11]), plain.row(&[10]), guided.row(&[10])]));
     first.send(&batch(Pickle, vec![leased.row(&[12]), plain.row(&[11])]));
     (0..2).for_each(|_| _ = reader.frame());
@@ -90,7 +92,7 @@ fn a_request_goes_on_in_the_next_engine_and_one_without_a_lease_ends() {
     let mut call = accept(&server);
     assert!(call.head.starts_with("POST /generate "), "{}", call.head);
     assert!(call.head.contains("x-request-id: ~lease-60s~r%2F1\r\n"), "{}", call.head);
-    assert_eq!(call.body["input_ids"], json!([1, 2, 10, 11, 12]));
+    assert_eq!(call.body["input_ids"], json!([1, 2, 3, 4, 5, 6, 7, 10, 11, 12]));
     assert_eq!(call.body["sampling_params"]["max_new_tokens"], 6);
     assert_eq!(afterbay.event("EngineRestarted")["waiting"], 2);
     // A request of which the journal does not know enough ends with the reason.
@@ -99,7 +101,7 @@ fn a_request_goes_on_in_the_next_engine_and_one_without_a_lease_ends() {
         "the journal does not have its sampling parameters"
     );
 
-    second.send(&record(RID, &[1, 2, 10, 11, 12], Some(60_000)));
+    second.send(&record(RID, &[1, 2, 3, 4, 5, 6, 7, 10, 11, 12], Some(60_000)));
     let mut again = SynthRequest::new(RID);
     second.send(&batch(Pickle, vec![again.row(&[13])]));
     reader.frame();

@@ -35,7 +35,9 @@ fn restart_engine(stream: &mut Stream) -> Vec<u64> {
     assert!(stream.all().2.flush());
     let introduction = stream.receive(r#"{"afterbay":"introduction","format":1,"engine":"sglang"}"#.into());
     let (ledger, held, records) = stream.all();
-    ledger.lose_all(introduction.persisted(), held, records)
+    let ended = ledger.lose_all(introduction.persisted(), held, records);
+    assert!(ledger.account(introduction, records).is_err());
+    ended
 }
 
 fn attribute(life: &RequestHistory, name: &str) -> Option<String> {
