@@ -59,7 +59,7 @@ def refuse_several(is_several: bool) -> None:
     if is_several:
         from fastapi import HTTPException
 
-        raise HTTPException(400, "X-Afterbay-Migration: continues one request, must be one prompt and n = 1")
+        raise HTTPException(400, "X-Afterbay-Migration: is of one request, must be one prompt and n = 1")
 
 
 class Gate:

@@ -2,11 +2,12 @@
 
 use crate::clock::SimClock;
 use crate::machine;
+use crate::peers::Waiting;
 use crate::schedule::Settings;
 use afterbay_batch::Joins;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
+use afterbay_journal::{Background, JournalDirectory, JournalOptions, OpenError, SyncPolicy};
 use afterbay_sim_disk::SimDisk;
 use afterbay_stream::{
     Budget, CallDone, CallHandle, CallService, DrivenStream, JournalPolicy, PreparedStream, RecordLinks,
@@ -32,6 +33,8 @@ pub struct Machine {
     pub events: Events,
     pub config: config::Stream,
     pub settings: Settings,
+    /// The requests that wait for an engine.
+    pub waiting: Waiting,
 }
 
 /// One life of the process.
@@ -92,6 +95,10 @@ pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
     let config = config::Config::parse(&text, &dir.join("afterbay.toml"), &config::Env::EMPTY);
     let mut stream = config.unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams.remove(0);
     stream.join.max_rows = settings.max_rows as usize;
+    if settings.is_engine {
+        let front_end = "127.0.0.1:1".to_owned();
+        stream.migration = Some(config::Migration { front_end, api_key_file: None, resample: false });
+    }
     stream
 }
 
@@ -134,7 +141,12 @@ impl Machine {
         handed_over: Option<StreamState>,
     ) -> Result<PreparedStream, String> {
         let settings = &self.settings;
-        let journal = directory.stream(STREAM).map_err(|error| format!("journal: {error}"))?;
+        let open = |directory: &Arc<JournalDirectory>| {
+            let mut journal = directory.stream(STREAM)?;
+            journal.0.set_attributes(Box::new(|_, of_engine| of_engine.to_vec()));
+            Ok::<_, OpenError>(journal)
+        };
+        let journal = open(directory).map_err(|error| format!("journal: {error}"))?;
         machine::trace(|| format!("  {:?}", journal.1));
         let health = Health::default();
         let metrics = Metrics::new(self.events.clone(), health.clone());
@@ -155,7 +167,7 @@ impl Machine {
             journal,
             reopen: {
                 let directory = directory.clone();
-                Box::new(move || directory.stream(STREAM))
+                Box::new(move || open(&directory))
             },
             journal_policy: JournalPolicy {
                 on_error: config::OnError::Stop,
@@ -171,7 +183,10 @@ impl Machine {
             calls: Arc::new(NoCalls),
             scheduler: Box::new(|| None),
             leases: None,
-            interrupted: None,
+            interrupted: {
+                let waiting = self.waiting.clone();
+                Some(Box::new(move |change| waiting.change(change)))
+            },
             frame_loads: None,
             connector: None,
             upstream: None,

@@ -18,6 +18,10 @@ pub const VLLM_SEEDS: u64 = 1 << 61;
 /// that tell one request from the next. The rest of the seed means the same schedule otherwise.
 pub const RIDS_AGAIN_SEEDS: u64 = 1 << 60;
 
+/// Seeds with this bit make schedules of one engine that dies and begins again, and whose requests go on. The rest of the seed means the
+/// same schedule otherwise.
+pub const ENGINE_SEEDS: u64 = 1 << 59;
+
 /// A schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
@@ -64,6 +68,8 @@ pub struct Settings {
     pub supervisor: bool,
     /// One in this many reads and writes of a socket is short; 0 for none.
     pub short_one_in: u64,
+    /// Whether the one sender is an engine that dies and begins again. It dies where another sender closes.
+    pub is_engine: bool,
 }
 
 /// One step of the world. Numbers of senders and readers are taken modulo their count.
@@ -114,7 +120,7 @@ pub enum Action {
 impl Schedule {
     /// The schedule of a seed.
     pub fn new(seed: u64) -> Schedule {
-        let base = seed & (RIDS_AGAIN_SEEDS - 1);
+        let base = seed & (ENGINE_SEEDS - 1);
         let mut random = Random(base.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
         let mut settings = Settings::new(&mut random);
         if seed & VLLM_SEEDS != 0 {
@@ -127,6 +133,12 @@ impl Schedule {
             settings.senders = (0..SENDERS_MAX).map(|_| 30 + random.below(30)).collect();
             settings.rids = (0..SENDERS_MAX).map(|_| 8 + random.below(12)).collect();
             (settings.join, settings.max_rows) = ("backpressure", 3);
+        }
+        if seed & ENGINE_SEEDS != 0 {
+            settings.is_engine = true;
+            settings.wire = SynthWire::Pickle;
+            // Without one, a dead process loses what the kernel had for it.
+            settings.supervisor = true;
         }
         let count = 20 + random.below(120) as usize;
         let mut actions = Vec::new();
@@ -198,6 +210,7 @@ impl Settings {
             send_buffer: random.once_in(2).then(|| 4608 + random.below(20_000) as usize),
             supervisor: random.once_in(2),
             short_one_in: [0, 2, 5, 20][random.below(4) as usize],
+            is_engine: false,
         }
     }
 }

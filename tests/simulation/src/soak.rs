@@ -16,6 +16,8 @@ pub struct Totals {
     pub panics: u64,
     /// Hand-overs, also those that failed.
     pub hand_overs: u64,
+    /// Requests that went on in another engine.
+    pub migrated: u64,
     /// System calls.
     pub calls: u64,
     /// Received frames.
@@ -30,6 +32,7 @@ impl Totals {
         self.crashes += summary.crashes;
         self.panics += summary.panics;
         self.hand_overs += summary.hand_overs;
+        self.migrated += summary.migrated;
         self.calls += summary.calls;
         self.frames += summary.frames;
         self.crash_points.extend(summary.crash_points);

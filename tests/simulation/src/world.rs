@@ -2,11 +2,11 @@
 
 use crate::clock::{self, SimClock};
 use crate::machine;
-use crate::peers::{Reader, Sender};
+use crate::peers::{Clients, Engine, Reader, Sender, Waiting};
 use crate::process::{self, Machine, Process, page_path, reader_path};
 use crate::schedule::{Action, Schedule, Settings};
 use afterbay_batch::failpoint;
-use afterbay_events::event::StreamPanicked;
+use afterbay_events::event::{FrameNotUnderstood, RequestMigrated, StreamPanicked};
 use afterbay_events::{Events, Recorder};
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::load::{Endings, Lengths, Load};
@@ -46,6 +46,8 @@ pub struct Summary {
     pub panics: u64,
     /// Hand-overs, also those that failed.
     pub hand_overs: u64,
+    /// Requests that went on in another engine.
+    pub migrated: u64,
     /// Frames in the journal.
     pub frames: u64,
     /// The calls at which the process died, each with the three calls before it.
@@ -57,6 +59,8 @@ pub struct World {
     pub machine: Machine,
     pub recorder: Recorder,
     pub senders: Vec<Sender>,
+    /// The engine whose frames the one sender sends, and the clients of its requests.
+    pub engine: Option<(Engine, Clients)>,
     pub readers: Rc<RefCell<Vec<Reader>>>,
     process: Option<Process>,
     /// The number of the process, which begins with 1.
@@ -99,7 +103,16 @@ impl World {
             }
             Sender::new(&dir.join("in"), &load, encoding)
         });
-        let senders = senders.collect();
+        let mut senders: Vec<Sender> = senders.collect();
+        let engine = schedule.settings.is_engine.then(|| Engine::new(schedule.seed));
+        if engine.is_some() {
+            senders = vec![Sender::without_frames(&dir.join("in"))];
+        }
+        let waiting = engine.as_ref().map_or(Waiting::default(), |engine| engine.waiting.clone());
+        let engine = engine.map(|engine| {
+            let clients = Clients::new(&engine.requests, &disk, schedule.seed);
+            (engine, clients)
+        });
         let readers = readers.iter().enumerate().map(|(index, counts)| {
             let page = counts.then(|| page_path(&dir, index));
             Reader::new(reader_path(&dir, index), page, &schedule.settings)
@@ -113,11 +126,12 @@ impl World {
             })
         }));
         let settings = schedule.settings.clone();
-        let machine = Machine { dir, disk, clock, events, config, settings };
+        let machine = Machine { dir, disk, clock, events, config, settings, waiting };
         World {
             machine,
             recorder,
             senders,
+            engine,
             readers,
             process: None,
             life: 0,
@@ -137,13 +151,32 @@ impl World {
             machine::trace(|| format!("{number}: {action:?}"));
             self.act(*action)?;
         }
-        self.settle()
+        let ended = self.settle()?;
+        let is_whole = self.is_whole();
+        if let Some((_, clients)) = self.engine.as_mut().filter(|_| is_whole) {
+            clients.end()?;
+        }
+        Ok(ended)
     }
 
     fn act(&mut self, action: Action) -> Result<(), String> {
         let (senders, readers) = (self.senders.len() as u64, self.readers.borrow().len() as u64);
         let sender = |which: u64| (which % senders) as usize;
         let reader = |which: u64| (which % readers) as usize;
+        if let Some((engine, _)) = &mut self.engine {
+            let sender = &mut self.senders[0];
+            match action {
+                Action::Send(_, frames) => engine.steps(sender, frames),
+                Action::Close(_) | Action::Garbage(_) => {
+                    engine.die(sender);
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        if matches!(action, Action::Read(..)) {
+            self.clients()?;
+        }
         match action {
             Action::Connect(which) => {
                 self.senders[sender(which)].connect(self.life);
@@ -207,6 +240,20 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Clients of an engine come and go, unless the stream has lost tokens or passed some unread: then nobody has them.
+    fn clients(&mut self) -> Result<(), String> {
+        let is_whole = self.is_whole();
+        match &mut self.engine {
+            Some((_, clients)) if is_whole => clients.come_and_go(),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        let is_lossy = !self.lossy.is_empty() || self.stopped_on_faults;
+        !is_lossy && self.recorder.of::<FrameNotUnderstood>().is_empty()
     }
 
     fn heal_disk(&self) {
@@ -374,6 +421,10 @@ impl World {
     /// The work of all peers until none has more to do. Returns whether anything happened.
     fn peers(&mut self, frames: usize) -> Result<bool, String> {
         let mut has_worked = false;
+        if let Some((engine, _)) = self.engine.as_mut().filter(|_| frames > 0) {
+            engine.steps(&mut self.senders[0], 1);
+        }
+        self.clients()?;
         for sender in &mut self.senders {
             sender.notice_end();
             if !sender.is_done() {
@@ -456,7 +507,8 @@ impl World {
                 return Err(format!("the stream ended without a command: {ended:?}"));
             }
             let has_worked = self.peers(4)?;
-            if !has_worked && self.senders.iter().all(Sender::is_done) {
+            let has_engine_work = self.engine.as_ref().is_some_and(|(engine, _)| !engine.is_done());
+            if !has_worked && !has_engine_work && self.senders.iter().all(Sender::is_done) {
                 let ended = self.stop(LAST_DRAIN)?.ok_or("the process died while it stopped")?;
                 for _ in 0..1000 {
                     if !self.peers(0)? {
@@ -493,6 +545,7 @@ impl World {
             crashes: self.crashed.len() as u64,
             panics: self.recorder.of::<StreamPanicked>().len() as u64,
             hand_overs: self.hand_overs,
+            migrated: self.recorder.of::<RequestMigrated>().len() as u64,
             frames,
             crash_points: machine::crash_points(),
         }

@@ -1,7 +1,7 @@
 //! Schedules of the simulation: a fixed set of seeds, new ones, and seeds that once failed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_simulation::schedule::{HAND_OVER_SEEDS, RIDS_AGAIN_SEEDS, Schedule, VLLM_SEEDS};
+use afterbay_simulation::schedule::{ENGINE_SEEDS, HAND_OVER_SEEDS, RIDS_AGAIN_SEEDS, Schedule, VLLM_SEEDS};
 use afterbay_simulation::soak::{Totals, quiet_panics};
 use afterbay_simulation::{explain, run};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -42,11 +42,18 @@ fn fixed_schedules_in_which_rids_come_again_keep_every_promise() {
     assert!(totals.crashes > 8 && totals.panics > 4 && totals.hand_overs > 30, "{totals:?}");
 }
 
+#[test]
+fn fixed_schedules_of_engines_that_die_give_each_client_each_token_once_and_in_order() {
+    let seeds = (0..60).flat_map(|seed| [seed, seed | HAND_OVER_SEEDS]);
+    let totals = all_hold(seeds.map(|seed| seed | ENGINE_SEEDS));
+    assert!(totals.crashes > 10 && totals.migrated > 50 && totals.hand_overs > 50, "{totals:?}");
+}
+
 /// The seeds are of the day, so that a failure can be replayed.
 #[test]
 fn new_schedules_keep_every_promise() {
     let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
-    let of_kind = |seed: u64| seed | [VLLM_SEEDS, 0, RIDS_AGAIN_SEEDS, 0][seed as usize % 4];
+    let of_kind = |seed: u64| seed | [VLLM_SEEDS, ENGINE_SEEDS, RIDS_AGAIN_SEEDS, 0][seed as usize % 4];
     all_hold((day << 10..).take(100).map(of_kind).flat_map(|seed| [seed, seed | HAND_OVER_SEEDS]));
 }
 

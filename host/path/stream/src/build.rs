@@ -241,8 +241,9 @@ impl Plan {
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
         let mut ledger = Ledger::new(&recovered.live, links, gap, routing, telemetry, now);
         ledger.restore_counts(&recovered.live, writer, decoder);
-        // Only a choice of sinks and plugins need the requests' first rows.
-        if self.sinks.len() > 1 || !self.config.plugins.is_empty() {
+        // Only a choice of sinks, plugins and another engine need the requests' first rows.
+        let config = &self.config;
+        if self.sinks.len() > 1 || !config.plugins.is_empty() || config.migration.is_some() {
             ledger.restore_first_rows(&recovered.live, writer, decoder);
         }
         ledger

@@ -1,7 +1,7 @@
 //! Runs new seeds for an hour, or for `SOAK_MINUTES` minutes. Prints progress, and each failure with its replay.
 #![allow(clippy::unwrap_used, reason = "a wrong number may panic")]
 
-use afterbay_simulation::schedule::{HAND_OVER_SEEDS, RIDS_AGAIN_SEEDS, VLLM_SEEDS};
+use afterbay_simulation::schedule::{ENGINE_SEEDS, HAND_OVER_SEEDS, RIDS_AGAIN_SEEDS, VLLM_SEEDS};
 use afterbay_simulation::soak::Totals;
 use afterbay_simulation::{explain, kind};
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ fn main() -> ExitCode {
     let mut shown = began;
     println!("{minutes} minutes from seed {first} on");
     // Each schedule runs without and with hand-overs. Of four, one is a stream of vLLM, and in one rids come again.
-    let of_kind = |seed: u64| seed | [VLLM_SEEDS, 0, RIDS_AGAIN_SEEDS, 0][seed as usize % 4];
-    for seed in (first..RIDS_AGAIN_SEEDS).map(of_kind).flat_map(|seed| [seed, seed | HAND_OVER_SEEDS]) {
+    let of_kind = |seed: u64| seed | [VLLM_SEEDS, ENGINE_SEEDS, RIDS_AGAIN_SEEDS, 0][seed as usize % 4];
+    for seed in (first..ENGINE_SEEDS).map(of_kind).flat_map(|seed| [seed, seed | HAND_OVER_SEEDS]) {
         if let Err(failed) = totals.run(seed) {
             let (schedule, failure) = *failed;
             failures += 1;
@@ -41,11 +41,12 @@ fn main() -> ExitCode {
         if is_over || shown.elapsed() >= every {
             shown = Instant::now();
             let ending = if stdout().is_terminal() && !is_over { "\r" } else { "\n" };
-            let Totals { schedules, crashes, panics, hand_overs, calls, frames, crash_points } = &totals;
+            let Totals { schedules, crashes, panics, hand_overs, migrated, calls, frames, crash_points } =
+                &totals;
             let rate = *schedules as f64 * 60.0 / began.elapsed().as_secs_f64();
             print!(
                 "{:>4} min: {schedules} schedules ({rate:.0} a minute), {failures} failures, {crashes} crashes at {} distinct \
-                 points, {panics} panics, {hand_overs} hand-overs, {frames} frames, {calls} system calls{ending}",
+                 points, {panics} panics, {hand_overs} hand-overs, {migrated} migrations, {frames} frames, {calls} system calls{ending}",
                 began.elapsed().as_secs() / 60,
                 crash_points.len(),
             );

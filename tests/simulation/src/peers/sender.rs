@@ -55,6 +55,27 @@ impl Sender {
         Sender { path: path.to_owned(), frames, states, next: 0, link: None, ending: None }
     }
 
+    /// A scheduler whose frames are added one by one.
+    pub fn without_frames(path: &Path) -> Sender {
+        let (frames, states) = (Vec::new(), Vec::new());
+        Sender { path: path.to_owned(), frames, states, next: 0, link: None, ending: None }
+    }
+
+    /// Adds a frame behind all others.
+    pub fn add(&mut self, frame: Frame) {
+        self.frames.push(frame);
+        self.states.push(FrameState::Waits);
+    }
+
+    /// Forgets the frames that the kernel does not have whole.
+    pub fn forget_rest(&mut self) {
+        let sent = self.states.iter().position(|state| *state == FrameState::Waits);
+        let sent = sent.unwrap_or(self.frames.len());
+        self.frames.truncate(sent);
+        self.states.truncate(sent);
+        self.next = self.next.min(sent);
+    }
+
     /// Connects, unless it is connected. `life` is the process's.
     pub fn connect(&mut self, life: u64) -> bool {
         self.notice_end();
