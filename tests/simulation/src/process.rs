@@ -188,7 +188,10 @@ impl Machine {
                 Some(Box::new(move |change| waiting.change(change)))
             },
             frame_loads: None,
-            connector: None,
+            connector: {
+                let waiting = self.waiting.clone();
+                Some(Box::new(move |message| waiting.hear(message)))
+            },
             upstream: None,
             clock: self.clock.clone(),
             background: Background::Caller,

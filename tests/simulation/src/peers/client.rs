@@ -64,12 +64,17 @@ impl Clients {
         };
         let Ok(stream) = journal.stream(STREAM) else { return Ok(None) };
         let Client { request, place } = &mut self.clients[at];
-        let lives = stream.lives(&request.rid).map_err(failed)?;
+        let mut lives = stream.lives(&request.rid).map_err(failed)?;
+        // A process that died had opened it, and recorded nothing of it.
+        lives.retain(|life| life.request.first_frame.0 > 0);
         let [life] = &lives[..] else {
             return if lives.is_empty() {
                 Ok(None)
             } else {
-                Err(format!("{} has several lives", request.rid))
+                Err(format!(
+                    "{request:?} has several lives: {:?}",
+                    lives.iter().map(|life| &life.request).collect::<Vec<_>>()
+                ))
             };
         };
         let mut reader = SentReader::new(&stream, Layouts::builtin());

@@ -5,13 +5,11 @@ use afterbay_sim::frames::{Frame, FrameKind};
 use afterbay_sim_disk::Random;
 use afterbay_stream::Interruption;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{BatchKind, RequestRecord};
+use afterbay_wire::{Barrier, BarrierKind, BatchKind, RequestRecord};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What an engine says first.
-const INTRODUCTION: &[u8] = br#"{"afterbay":"introduction","format":1,"engine":"sglang","classes":{}}"#;
 /// Requests that run at once.
 const RUNNING_MAX: usize = 6;
 
@@ -48,25 +46,46 @@ fn frame(bytes: impl Into<Bytes>, rows: u32) -> Frame {
     }
 }
 
-/// The requests that wait for an engine, by number: the rid, and the tokens so far.
+/// What the stream says of engines. Clones share it.
 #[derive(Clone, Default)]
-pub struct Waiting(Arc<Mutex<BTreeMap<u64, (String, u64)>>>);
+pub struct Waiting(Arc<Mutex<Said>>);
+
+#[derive(Default)]
+struct Said {
+    /// The requests that wait for an engine, by number: the rid, and the tokens so far.
+    requests: BTreeMap<u64, (String, u64)>,
+    /// The engine that introduced itself last.
+    introduced: Option<String>,
+}
 
 impl Waiting {
     /// Takes a change of the stream. Every request may wait.
     pub fn change(&self, change: Interruption) -> bool {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.lock();
         match change {
             Interruption::Began(request) => {
-                waiting.insert(request.number, (request.rid, request.received));
+                said.requests.insert(request.number, (request.rid, request.received));
                 true
             }
-            Interruption::Taken(number) | Interruption::Ended(number) => waiting.remove(&number).is_some(),
+            Interruption::Taken(number) | Interruption::Ended(number) => {
+                said.requests.remove(&number).is_some()
+            }
+        }
+    }
+
+    /// Takes what a connector says.
+    pub fn hear(&self, message: &Barrier) {
+        if let BarrierKind::Introduction { introduction: Ok(introduction) } = &message.kind {
+            self.lock().introduced = introduction.version.clone();
         }
     }
 
     fn all(&self) -> Vec<(String, u64)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.lock().requests.values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,9 +134,16 @@ impl Engine {
     pub fn steps(&mut self, sender: &mut Sender, steps: usize) {
         if !self.has_introduced {
             self.has_introduced = true;
-            sender.add(frame(INTRODUCTION.to_vec(), 0));
+            let version = self.version();
+            let introduction = format!(
+                r#"{{"afterbay":"introduction","format":1,"engine":"sglang","version":"{version}","classes":{{}}}}"#
+            );
+            sender.add(frame(introduction, 0));
         }
-        for (rid, received) in self.waiting.all() {
+        // An engine's HTTP server listens some time after its introduction.
+        let is_known = self.waiting.lock().introduced == Some(self.version());
+        let waiting = if is_known { self.waiting.all() } else { Vec::new() };
+        for (rid, received) in waiting {
             if self.asked.insert(rid.clone())
                 && let Some(which) = self.requests.iter().position(|request| request.rid == rid)
             {
@@ -131,6 +157,10 @@ impl Engine {
             }
             self.step(sender);
         }
+    }
+
+    fn version(&self) -> String {
+        format!("0.{}", self.deaths)
     }
 
     fn begin(&mut self, which: usize, before: u64, sender: &mut Sender) {
@@ -183,6 +213,7 @@ impl Engine {
     pub fn is_done(&self) -> bool {
         self.has_introduced
             && self.idle_steps > IDLE_STEPS
+            && self.waiting.lock().introduced == Some(self.version())
             && self.next == self.requests.len()
             && self.running.is_empty()
             && self.waiting.all().is_empty()
