@@ -1,7 +1,7 @@
 //! The promises, checked at the end of a schedule.
 
+use crate::machine::{JOURNAL, STREAM};
 use crate::peers::{FrameState, Rows};
-use crate::process::{JOURNAL, STREAM};
 use crate::world::World;
 use afterbay_events::event::{CreditSeen, FrameNotUnderstood, SinkSettled};
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter};

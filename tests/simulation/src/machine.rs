@@ -9,6 +9,11 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+/// The stream's name.
+pub const STREAM: &str = "s";
+/// The journal's directory on the simulated disk.
+pub const JOURNAL: &str = "/journal";
+
 thread_local! {
     static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
 }

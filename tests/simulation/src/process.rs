@@ -1,7 +1,7 @@
 //! One life of the simulated process: the stream, and its journal on the simulated disk.
 
 use crate::clock::SimClock;
-use crate::machine;
+use crate::machine::{self, JOURNAL, STREAM};
 use crate::peers::Waiting;
 use crate::schedule::Settings;
 use afterbay_batch::Joins;
@@ -19,11 +19,6 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The stream's name.
-pub const STREAM: &str = "s";
-/// The journal's directory on the simulated disk.
-pub const JOURNAL: &str = "/journal";
 
 /// The parts that outlive a process.
 pub struct Machine {

@@ -507,7 +507,9 @@ impl World {
                 return Err(format!("the stream ended without a command: {ended:?}"));
             }
             let has_worked = self.peers(4)?;
-            let has_engine_work = self.engine.as_ref().is_some_and(|(engine, _)| !engine.is_done());
+            let is_asked = self.engine.as_ref().is_some_and(|(engine, _)| !engine.is_done());
+            // An introduction that was lost is never read.
+            let has_engine_work = is_asked && self.is_whole();
             if !has_worked && !has_engine_work && self.senders.iter().all(Sender::is_done) {
                 let ended = self.stop(LAST_DRAIN)?.ok_or("the process died while it stopped")?;
                 for _ in 0..1000 {

@@ -53,7 +53,7 @@ fn record(rid: &str, prompt: &[u32], lease_ms: Option<u64>) -> Vec<u8> {
     record.with_prompt(prompt).to_frame().to_vec()
 }
 
-/// What a client that has the right gets of a request.
+/// The answer to a client that has the right to read a request.
 fn read(sandbox: &Sandbox, afterbay: &Afterbay, id: &str) -> Value {
     let listening =
         wait_for("the address for clients listens", || afterbay.events("ClientsListening").first().cloned());

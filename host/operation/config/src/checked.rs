@@ -126,7 +126,7 @@ pub struct Stream {
     /// Afterbay binds a socket here through which it asks the scheduler to end a request. `None`: as the rendezvous file says,
     /// otherwise none.
     pub abort: Option<Endpoint>,
-    /// Where requests go on whose engine has died. `None`: they end with their engine.
+    /// The engine that goes on with requests whose engine has died. `None`: they end with their engine.
     pub migration: Option<Migration>,
     /// Attributes of requests by rid, for plugins. A later rule overrides an earlier one, member by member.
     pub attributes: Vec<AttributeRule>,
@@ -525,7 +525,7 @@ impl Clients {
     pub const CONNECTIONS: usize = 10_000;
 }
 
-/// Where the requests of a stream go on whose engine has died.
+/// The engine that goes on with the requests of a stream whose engine has died.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
     /// `HOST:PORT` of the engine's HTTP server.

@@ -51,7 +51,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Table {
-    /// Where the requests of each stream go on.
+    /// The engine that goes on with requests, by stream.
     targets: HashMap<String, Target>,
     key_file: Option<PathBuf>,
     handles: HashMap<String, StreamHandle>,
@@ -266,7 +266,7 @@ impl Migrations {
     }
 }
 
-/// What a request needs to go on.
+/// The content of a request with which an engine goes on.
 struct Content {
     record: RequestRecord,
     /// The tokens so far.

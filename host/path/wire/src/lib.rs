@@ -44,6 +44,7 @@ mod erase;
 mod introduction;
 mod json;
 mod json_values;
+mod again;
 mod layouts;
 mod migration;
 mod request;
@@ -53,6 +54,7 @@ mod token_facts;
 
 pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::{Engine, TopLogprobs};
+pub use again::NotMigrated;
 pub use batch::{Batch, BatchPart, EngineLoad, RidCells, Unread, is_first};
 pub use decode::{Decoder, decode, is_internal};
 pub use edit::{BlankRow, Edit, FinishReason, TokenEdit};
@@ -66,7 +68,7 @@ pub use introduction::{Introduction, IntroductionError};
 pub use json_values::Wrapped;
 pub use kind::{AbortShape, BatchKind, Wire};
 pub use layouts::Layouts;
-pub use migration::{MigrationCall, NotMigrated};
+pub use migration::MigrationCall;
 pub use request::{
     Bootstrap, Grammar, Logprobs, Multimodal, RequestRecord, RequestRecordError, Sampling, Trace,
 };

@@ -1,7 +1,7 @@
 //! Simulated clients that lose their connection again and again, and read on behind the last token that they have.
 
+use crate::machine::{JOURNAL, STREAM};
 use crate::peers::engine::{Request, token};
-use crate::process::{JOURNAL, STREAM};
 use afterbay_journal::reader::{JournalReader, RequestState};
 use afterbay_journal_view::sent_rows::SentReader;
 use afterbay_sim_disk::{Random, SimDisk};

@@ -46,7 +46,7 @@ fn frame(bytes: impl Into<Bytes>, rows: u32) -> Frame {
     }
 }
 
-/// What the stream says of engines. Clones share it.
+/// The stream's words about engines. Clones share them.
 #[derive(Clone, Default)]
 pub struct Waiting(Arc<Mutex<Said>>);
 

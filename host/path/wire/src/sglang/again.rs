@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::migration::Again;
+use crate::again::Again;
 
 /// The path and the body.
 pub(crate) fn again(again: &Again<'_>) -> (&'static str, Value) {

@@ -19,7 +19,7 @@ pub struct Interrupted {
     pub number: u64,
     /// Tokens received so far.
     pub received: u64,
-    /// What the engine was asked for.
+    /// The record of what the engine was asked for.
     pub record: StoredRecord,
 }
 
