@@ -126,6 +126,8 @@ fn a_request_goes_on_in_the_next_engine_and_one_without_a_lease_ends() {
     assert_eq!(afterbay.stop(), 0);
     let shown = journal(&sandbox, &["show", RID]).success().to_owned();
     assert!(shown.contains("another one went on with it behind 3 tokens"), "{shown}");
+    // The prompt is that of the first record.
+    run_afterbay(&["usage", "--config", &sandbox.text("afterbay.toml")]).success();
     let (code, report) = verify(&sandbox);
     assert_eq!(code, 0, "{report}");
 }

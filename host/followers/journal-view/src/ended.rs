@@ -565,7 +565,8 @@ impl Fold {
             record.prompt_ids = Bytes::new();
         }
         let before = live.bytes();
-        live.record = Some(Box::new(record));
+        // A later one is that of an engine that goes on with the request, and has the tokens so far in its prompt.
+        live.record.get_or_insert_with(|| Box::new(record));
         self.bytes = self.bytes + live.bytes() - before;
         Ok(())
     }

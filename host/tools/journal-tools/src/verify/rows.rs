@@ -32,6 +32,8 @@ struct Counted {
     /// Whether the request may be a later turn of a session: the connector says that it is one, or an earlier request has the
     /// same id. Other ids are unique.
     continues: bool,
+    /// Whether another engine went on with the request, and began with a first row of its own.
+    is_migrated: bool,
     rows: u64,
     received: u64,
     sent: u64,
@@ -94,9 +96,11 @@ pub(super) fn recount(stream: &StreamReader) -> anyhow::Result<Option<Recount>> 
 
 impl Counted {
     fn new(info: RequestInfo, continues: bool) -> Counted {
+        let is_migrated = info.attributes.iter().any(|(name, _)| name == RequestRecord::MIGRATED_AT);
         Counted {
             info,
             continues,
+            is_migrated,
             rows: 0,
             received: 0,
             sent: 0,
@@ -130,7 +134,7 @@ impl Recount {
                          the rows before it never arrived"
                     ));
                 }
-                (true, 1..) => self.problems.push(format!(
+                (true, 1..) if !counted.is_migrated => self.problems.push(format!(
                     "request {request} {rid:?}: frame {number} row {row} has prefill_stats again: two requests have this id"
                 )),
                 _ => {}

@@ -154,6 +154,17 @@ fn two_requests_with_one_id_are_a_problem_and_a_session_that_continues_is_none()
 }
 
 #[test]
+fn a_request_that_another_engine_went_on_with_has_two_first_rows() {
+    let mut scene = Scene::new();
+    let migrated = |_: &str, _: &[(String, String)]| vec![("migrated_at".to_owned(), "1".to_owned())];
+    scene.writer.set_attributes(Box::new(migrated));
+    scene.passed(frame(vec![first("a", &[1])]));
+    scene.passed(frame(vec![first("a", &[2])]));
+    scene.passed(frame(vec![last("a", &[3])]));
+    assert_eq!(scene.recount(), ((1, 7, 3), Vec::new()));
+}
+
+#[test]
 fn a_turn_of_a_session_whose_first_turn_is_no_longer_stored_is_no_problem() {
     let mut scene = Scene::new();
     let attributes = |rid: &str, _: &[(String, String)]| match rid {
