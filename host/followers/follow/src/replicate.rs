@@ -18,7 +18,7 @@ pub use mirror::{Filter, Mirror, MirrorError, mirror};
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afterbay_config as config;
 use afterbay_events::ReplicateCounters;
@@ -41,6 +41,8 @@ pub const NAME: &str = "replicate";
 pub const MESSAGE_BYTES_MAX: usize = 512 << 10;
 /// Room for a message's headers within the server's `max_payload`.
 const HEADER_BYTES: usize = 4 << 10;
+/// Time between two questions for servers of a cluster that are not known.
+const DISCOVER_EVERY: Duration = Duration::from_secs(1);
 /// Most messages without an acknowledgement.
 pub const UNACKNOWLEDGED_MAX: usize = 16;
 
@@ -56,6 +58,8 @@ pub struct Replicate {
     connections: u64,
     /// Servers that a server of the cluster has named.
     discovered: Vec<String>,
+    /// When they were asked for last.
+    asked: Instant,
     /// Drives the connection between two steps, too. Dropped last.
     runtime: Runtime,
 }
@@ -78,19 +82,47 @@ impl Replicate {
             connection: None,
             connections: 0,
             discovered: Vec::new(),
+            asked: Instant::now(),
             runtime: runtime.map_err(|error| error.to_string())?,
         })
     }
 
-    async fn connect(&mut self) -> Result<(Nats, Stream), String> {
+    /// All servers that are known.
+    fn servers(&self) -> Vec<String> {
         let discovered = self.discovered.iter().filter(|server| !self.config.nats.contains(server));
-        let servers: Vec<String> = self.config.nats.iter().chain(discovered).cloned().collect();
-        let nats = Nats::connect(&servers, &self.credentials).await?;
-        let stream = nats.find_or_make_stream().await?;
-        let info = nats.client.server_info();
+        self.config.nats.iter().chain(discovered).cloned().collect()
+    }
+
+    /// Learns the other servers of the cluster, as the server names them at the beginning of a connection.
+    fn discover(&mut self, nats: &Nats) {
         let scheme =
             self.config.nats.first().and_then(|server| server.split_once("://")).map_or("nats", |it| it.0);
-        self.discovered = info.connect_urls.iter().map(|server| format!("{scheme}://{server}")).collect();
+        let urls = nats.client.server_info().connect_urls;
+        self.discovered = urls.iter().map(|server| format!("{scheme}://{server}")).collect();
+        self.asked = Instant::now();
+    }
+
+    /// Asks again for the servers of a cluster that has more: one that has just begun does not know them yet, and if it ends, nobody
+    /// names them any more.
+    fn discover_missing(&mut self) {
+        let replicas = self.connection.as_ref().map_or(0, |(_, it)| it.cached_info().config.num_replicas);
+        if self.servers().len() >= replicas || self.asked.elapsed() < DISCOVER_EVERY {
+            return;
+        }
+        self.asked = Instant::now();
+        let servers = self.servers();
+        let handle = self.runtime.handle().clone();
+        // Without an answer, it is asked again.
+        if let Ok(nats) = handle.block_on(Nats::connect(&servers, &self.credentials)) {
+            self.discover(&nats);
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(Nats, Stream), String> {
+        let nats = Nats::connect(&self.servers(), &self.credentials).await?;
+        let stream = nats.find_or_make_stream().await?;
+        let info = nats.client.server_info();
+        self.discover(&nats);
         if self.connections == 0 {
             let config = &stream.cached_info().config;
             let (server, version, replicas) = (self.config.nats.join(","), info.version, config.num_replicas);
@@ -202,6 +234,7 @@ impl Consumer for Replicate {
     }
 
     fn commit(&mut self, streams: &mut Streams<FollowedStream>, _look: Look) -> Result<(), Failure> {
+        self.discover_missing();
         self.counters.behind_bytes.set(streams.values().flatten().map(FollowedStream::behind_bytes).sum());
         Ok(())
     }
