@@ -105,6 +105,17 @@ impl NatsServer {
         }
     }
 
+    /// Waits until the server names these servers of its cluster to whoever connects.
+    #[track_caller]
+    pub fn until_it_names(&self, others: &[NatsServer]) {
+        until("the server names the others", || {
+            let mut line = String::new();
+            let connection = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+            BufReader::new(connection).read_line(&mut line).unwrap();
+            others.iter().all(|other| line.contains(&format!("127.0.0.1:{}\"", other.port)))
+        });
+    }
+
     /// Removes the store of a killed server.
     pub fn lose_store(&self) {
         std::fs::remove_dir_all(self.dir.path().join("store")).unwrap();

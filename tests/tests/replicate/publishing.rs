@@ -128,6 +128,7 @@ fn a_cluster_of_three_keeps_the_copy_while_a_node_is_killed() {
     let mut nodes = NatsServer::cluster();
     let urls: Vec<String> = nodes.iter().map(NatsServer::url).collect();
     // The publisher knows one node: that node names the others.
+    nodes[0].until_it_names(&nodes[1..]);
     let mut scene = Scene::new(&urls[..1]);
     let mut stream = scene.stream("decode-0", &[]);
     stream.requests(0..20);

@@ -298,14 +298,6 @@ impl<'a> LegEnd<'a> {
         Some(local_time(ms.saturating_mul(1_000_000)))
     }
 
-    /// For a request that ended with its engine: why, as the text of an error.
-    pub(crate) fn died(&self) -> Option<String> {
-        let is_lost = self.by.as_ref().is_some_and(|by| by.cause == EndCause::Lost);
-        self.engine_died().filter(|_| is_lost)?;
-        let why = self.attribute(RequestRecord::NOT_MIGRATED).map(|why| format!(": {why}"));
-        Some(format!("503 afterbay: the engine died{}", why.unwrap_or_default()))
-    }
-
     fn engine_died(&self) -> Option<String> {
         self.time_of(RequestRecord::ENGINE_DIED)
     }

@@ -3,9 +3,9 @@
 
 use crate::ended::frames::FrameContents;
 use crate::sent::{SentIds, UNKNOWN_ID};
-use afterbay_journal::reader::StreamReader;
+use afterbay_journal::reader::{RequestInfo, RequestState, StreamReader};
 use afterbay_journal::{FrameNo, Outcome, PluginAction, Position, ReadError, Verdict, row_effects};
-use afterbay_wire::{Decoder, Layouts};
+use afterbay_wire::{Decoder, Layouts, RequestRecord};
 
 /// A row of a request as it left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,17 @@ pub struct ReaderEnd {
     pub finish_reason: Option<String>,
     /// The text of a plugin or an operator that ended the request: of an error, the status and the message.
     pub text: Option<String>,
+}
+
+impl ReaderEnd {
+    /// The end of a request that ended with its engine. `None`: it did not.
+    pub fn of_dead_engine(info: &RequestInfo) -> Option<ReaderEnd> {
+        let attribute = |name: &str| Some(&info.attributes.iter().find(|(known, _)| known == name)?.1);
+        attribute(RequestRecord::ENGINE_DIED).filter(|_| info.state == RequestState::Abandoned)?;
+        let why = attribute(RequestRecord::NOT_MIGRATED).map_or(String::new(), |why| format!(": {why}"));
+        let text = Some(format!("503 afterbay: the engine died{why}"));
+        Some(ReaderEnd { finish_reason: Some("error".to_owned()), text })
+    }
 }
 
 /// Reads what left of the rows of a stream.

@@ -2,7 +2,7 @@
 
 use crate::machine::{JOURNAL, STREAM};
 use crate::peers::engine::{Request, token};
-use afterbay_journal::reader::{JournalReader, RequestState};
+use afterbay_journal::reader::{JournalReader, ReadFrom, RequestState};
 use afterbay_journal_view::sent_rows::SentReader;
 use afterbay_sim_disk::{Random, SimDisk};
 use afterbay_wire::Layouts;
@@ -68,19 +68,21 @@ impl Clients {
         // A process that died had opened it, and recorded nothing of it.
         lives.retain(|life| life.request.first_frame.0 > 0);
         let [life] = &lives[..] else {
+            let infos = || lives.iter().map(|life| &life.request).collect::<Vec<_>>();
             return if lives.is_empty() {
                 Ok(None)
             } else {
-                Err(format!(
-                    "{request:?} has several lives: {:?}",
-                    lives.iter().map(|life| &life.request).collect::<Vec<_>>()
-                ))
+                Err(format!("{request:?} has several lives: {:?}", infos()))
             };
         };
+        let number = life.request.number.0;
         let mut reader = SentReader::new(&stream, Layouts::builtin());
         let (mut so_far, last) = (0, place.saturating_add(most));
-        for row in &life.rows {
-            for id in reader.row(&request.rid, row).map_err(failed)?.ids {
+        for frame in stream.frames(ReadFrom::Frame(life.request.first_frame)).map_err(failed)? {
+            let (frame, Some(outcome)) = frame.map_err(failed)? else { continue };
+            let rid_of = |of: u64| (of == number).then_some(&*request.rid);
+            let rows = reader.outcome(&outcome, Some(&frame.position), rid_of).map_err(failed)?;
+            for id in rows.into_iter().flat_map(|(_, row)| row.ids) {
                 so_far += 1;
                 if so_far <= *place || so_far > last {
                     continue;

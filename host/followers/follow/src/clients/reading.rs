@@ -419,9 +419,26 @@ impl Reading {
         self.text.add(first + cut as u64 + row.missing, ids, text, missing);
     }
 
-    /// How the request ended for its reader, as far as it has.
-    pub(super) fn end(&self) -> ReaderEnd {
-        self.end.clone().unwrap_or_default()
+    /// How the request ended for its reader.
+    pub(super) async fn end(&self) -> Result<ReaderEnd, ReadingError> {
+        if let Some(end) = &self.end {
+            return Ok(end.clone());
+        }
+        // No row says it: the engine died, or lost the request.
+        let (stream, known) = (self.found.stream.clone(), self.found.request.clone());
+        let permit = self.source.reads.clone().acquire_owned().await?;
+        let read = move || {
+            let _permit = permit;
+            let is_same = |info: &RequestInfo| info.number == known.number;
+            let mut found = stream.newest(&|rid| rid == known.rid)?;
+            if !found.iter().any(is_same) {
+                let rids = Some(HashSet::from([known.rid.clone()]));
+                found = stream.ended_before(RequestFilter { rids, ..RequestFilter::default() })?;
+            }
+            let ended = found.iter().find(|info| is_same(info));
+            Ok(ended.and_then(ReaderEnd::of_dead_engine).unwrap_or_default())
+        };
+        tokio::task::spawn_blocking(read).await?
     }
 
     /// Tokens that left up to here.

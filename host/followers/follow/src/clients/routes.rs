@@ -221,7 +221,7 @@ async fn whole(mut reading: Reading, from: u64) -> Result<Json<Value>, Refusal> 
         ids.extend(part.ids);
         text = text.zip(part.text).map(|(before, more)| before + &more);
     }
-    let end = if reading.has_ended() && next >= reading.tokens() { Some(end(&reading)) } else { None };
+    let end = if reading.has_ended() && next >= reading.tokens() { Some(end(&reading).await?) } else { None };
     Ok(Json(json!({
         "from": first.unwrap_or(next),
         "ids": ids,
@@ -240,9 +240,12 @@ fn events(reading: Reading, counted: Counted) -> Response {
         let event = match timeout(KEEP_ALIVE, reading.next()).await {
             Err(_) => return Some((Ok(Event::default().comment("")), Some((reading, counted)))),
             Ok(Ok(Some(part))) => return Some((Ok::<_, Infallible>(tokens(part)), Some((reading, counted)))),
-            Ok(Ok(None)) => {
-                Event::default().event("end").id(reading.tokens().to_string()).data(end(&reading).to_string())
-            }
+            Ok(Ok(None)) => match end(&reading).await {
+                Ok(end) => {
+                    Event::default().event("end").id(reading.tokens().to_string()).data(end.to_string())
+                }
+                Err(error) => failed(&error),
+            },
             Ok(Err(error)) => failed(&error),
         };
         Some((Ok(event), None))
@@ -262,7 +265,7 @@ fn failed(error: &ReadingError) -> Event {
     Event::default().event("failed").data(json!({"error": error.to_string()}).to_string())
 }
 
-fn end(reading: &Reading) -> Value {
-    let ReaderEnd { finish_reason, text } = reading.end();
-    json!({"finish_reason": finish_reason, "text": text, "tokens": reading.tokens()})
+async fn end(reading: &Reading) -> Result<Value, ReadingError> {
+    let ReaderEnd { finish_reason, text } = reading.end().await?;
+    Ok(json!({"finish_reason": finish_reason, "text": text, "tokens": reading.tokens()}))
 }
