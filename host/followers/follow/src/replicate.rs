@@ -58,7 +58,7 @@ pub struct Replicate {
     connections: u64,
     /// Servers that a server of the cluster has named.
     discovered: Vec<String>,
-    /// When they were asked for last.
+    /// The time of the last question for them.
     asked: Instant,
     /// Drives the connection between two steps, too. Dropped last.
     runtime: Runtime,
