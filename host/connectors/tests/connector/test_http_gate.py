@@ -45,7 +45,7 @@ def ask(gate, path="/v1/completions", method="POST", **headers):
 
 
 def to_continue(rid=RID, life_s=60, secret=SECRET, purpose=capability.CONTINUE):
-    return dict(X_Request_Id=quote(rid, safe=""), X_Afterbay_Continue=capability.mint(secret, purpose, rid, int(time.time()) + life_s))
+    return dict(X_Request_Id=quote(rid, safe=""), X_Afterbay_Migration=capability.mint(secret, purpose, rid, int(time.time()) + life_s))
 
 
 def test_an_answer_says_where_its_stream_is_read_with_a_token_for_an_hour(clients_key):
@@ -116,7 +116,7 @@ def test_the_path_is_looked_at_behind_the_root_path(clients_key):
     [
         (400, "POST /v1/chat/completions: must be POST /v1/completions", dict(path="/v1/chat/completions", **to_continue())),
         (400, "PUT /v1/completions: must be POST", dict(method="PUT", **to_continue())),
-        (400, "needs X-Request-Id, the rid: percent-encoded UTF-8 of 1 to 4096 bytes", dict(X_Afterbay_Continue="3e8.x")),
+        (400, "needs X-Request-Id, the rid: percent-encoded UTF-8 of 1 to 4096 bytes", dict(X_Afterbay_Migration="3e8.x")),
         (400, "needs X-Request-Id", {**to_continue(), "X_Request_Id": "%FF"}),
         (400, "needs X-Request-Id", to_continue("x" * 4097)),
         (403, "the token is not for this request", {**to_continue(), "X_Request_Id": "other"}),

@@ -365,7 +365,7 @@ def ask(body, path="/generate", **headers):
     return [sent[0]["status"], added, b"".join(message.get("body", b"") for message in sent[1:]).decode()]
 rid = "acme~lease-60s~\\u00e9"
 token = capability.mint(open({clients_key!r}, "rb").read(), capability.CONTINUE, rid, int(time.time()) + 60)
-valid = dict(X_Request_Id="acme~lease-60s~%C3%A9", X_Afterbay_Continue=token)
+valid = dict(X_Request_Id="acme~lease-60s~%C3%A9", X_Afterbay_Migration=token)
 one, two = (dict(input_ids=ids, stream=True) for ids in ([1, 2], [[1], [2]]))
 print(json.dumps([ask(dict(text="a", rid="7", stream=True), Origin="http://x"), ask(dict(text="a", rid="7")), ask(one, **valid), ask(dict(one, sampling_params=dict(n=2)), **valid), ask(two, **valid), ask(one, **dict(valid, X_Request_Id="8"))]))
 """

@@ -94,7 +94,7 @@ def ask(body, **headers):
     return [sent[0]["status"], added, b"".join(message.get("body", b"") for message in sent[1:]).decode()]
 rid = "0_cmpl-~lease-60s~7-0-1a2b3c4d"
 token = capability.mint(open({clients_key!r}, "rb").read(), capability.CONTINUE, rid, int(time.time()) + 60)
-valid = dict(X_Request_Id=rid, X_Afterbay_Continue=token, Origin="http://x")
+valid = dict(X_Request_Id=rid, X_Afterbay_Migration=token, Origin="http://x")
 print(json.dumps([ask(dict(), X_Request_Id="gw-7", Origin="http://x"), ask(dict(), **valid), ask(dict(n=2), **valid), ask(dict(), **dict(valid, X_Request_Id="8"))]))
 """
     done = real_vllm.run(code, path=[on_path], AFTERBAY_INGRESS="ipc:///a", AFTERBAY_CLIENTS_KEY=clients_key)

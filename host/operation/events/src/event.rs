@@ -459,6 +459,8 @@ events! {
     } => "stream {stream:?}: the engine goes on with request {rid:?} behind {tokens} tokens";
 
     /// No engine goes on with a request whose engine has died. The request has ended.
+    ///
+    /// Action: look at `why`. `stream.migration.resample` lets sampled requests go on.
     RequestNotMigrated, WARN, first 5 of [stream] {
         stream: Name, rid: String, why: String,
     } => "stream {stream:?}: no engine goes on with request {rid:?}: {why}";

@@ -128,6 +128,15 @@ mod tests {
     }
 
     #[test]
+    fn a_capability_to_migrate_a_request_reads_nothing() {
+        let keys = keys(SECRET).unwrap();
+        let made = keys.mint_migration("cmpl-~7-0-1a2b3c4d", 1000);
+        // The connectors' tests have the same line.
+        assert_eq!(made, "3e8.kS5o6dMZgo6wJqeRPFK8sjCSfn-aciq6U_rmQzoZOew");
+        assert_eq!(keys.check("cmpl-~7-0-1a2b3c4d", &made, 0), Err(CapabilityError::Wrong));
+    }
+
+    #[test]
     fn a_file_without_a_good_secret_is_refused_with_the_bound() {
         for (text, why) in [
             ("", "has 0 secrets, must be 1 to 2, a line each"),
