@@ -332,7 +332,7 @@ fn hold<'a>(held: &mut BTreeMap<&'a str, usize>, action: &'a PluginAction<'_>) {
 }
 
 /// The bytes at the end that begin a character which is not complete.
-pub(crate) fn open_bytes(bytes: &[u8]) -> usize {
+pub fn open_bytes(bytes: &[u8]) -> usize {
     let is_open = |count: &usize| {
         let end = bytes.len().checked_sub(*count).and_then(|from| bytes.get(from..)).unwrap_or_default();
         std::str::from_utf8(end).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
@@ -343,6 +343,21 @@ pub(crate) fn open_bytes(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_of_no_character_do_not_hide_one_that_begins_at_the_end() {
+        // Models with random weights make such bytes.
+        for (bytes, open) in [
+            (&b""[..], 0),
+            (b"a\xff", 0),
+            (b"a\xcd\xbd", 0),
+            (b"a\xcd", 1),
+            (b"a\xff\xcd", 1),
+            (b"\xff\xe2\x82", 2),
+        ] {
+            assert_eq!(open_bytes(bytes), open, "{bytes:?}");
+        }
+    }
 
     #[test]
     fn a_character_that_is_not_complete_stays_open() {

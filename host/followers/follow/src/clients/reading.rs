@@ -10,6 +10,7 @@ use afterbay_journal::reader::{JournalReader, RequestFilter, RequestInfo, Reques
 use afterbay_journal::storage::Storage;
 use afterbay_journal::{FrameNo, ReadError, stored_rid};
 use afterbay_journal_view::legs::{self, Known, Leg, Request};
+use afterbay_journal_view::output::open_bytes;
 use afterbay_journal_view::sent_rows::{ReaderEnd, SentRow};
 use afterbay_text::TokenBytes;
 use afterbay_types::Engine;
@@ -481,8 +482,7 @@ impl Text {
     /// The text of ids, and whether it is whole.
     fn decode(&self, ids: &[i64]) -> Option<(String, bool)> {
         let bytes = self.tokens.as_ref()?.decode(ids);
-        let is_whole = !std::str::from_utf8(&bytes).is_err_and(|error| error.error_len().is_none());
-        Some((String::from_utf8_lossy(&bytes).into_owned(), is_whole))
+        Some((String::from_utf8_lossy(&bytes).into_owned(), open_bytes(&bytes) == 0))
     }
 
     /// The next part, if its text is whole or must not wait.
