@@ -272,8 +272,16 @@ impl Afterbay {
     /// Waits until there are `count` events of a kind and returns them. More than that fails.
     #[track_caller]
     pub fn all_events(&self, event: &str, count: usize) -> Vec<Value> {
+        self.all_events_where(event, count, |_| true)
+    }
+
+    /// Waits until there are `count` events of a kind for which `is_so` holds and returns them. More
+    /// than that fails.
+    #[track_caller]
+    pub fn all_events_where(&self, event: &str, count: usize, is_so: impl Fn(&Value) -> bool) -> Vec<Value> {
         let events = wait_for(&format!("{count} events {event}"), || {
-            Some(self.log.events(event)).filter(|events| events.len() >= count)
+            let events: Vec<Value> = self.log.events(event).into_iter().filter(&is_so).collect();
+            Some(events).filter(|events| events.len() >= count)
         });
         assert_eq!(events.len(), count, "{event}: {}", self.log());
         events

@@ -248,7 +248,7 @@ fn release_and_hold_releases_the_held_rows_and_holds_the_new_row() {
         assert_eq!((by("verdict"), by("time"), by("last")), (3, 0, 1), "{wire:?}");
         assert_eq!(metrics.plugin_by("holds", "verdicts_total", "action", "release_and_hold"), 5);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
-        assert_eq!(afterbay.events("HoldEnded").iter().filter(|ended| ended["plugin"] == "holds").count(), 1);
+        afterbay.all_events_where("HoldEnded", 1, |ended| ended["plugin"] == "holds");
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
     }
