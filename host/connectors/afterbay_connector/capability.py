@@ -15,8 +15,8 @@ from typing import Mapping, Optional, Sequence
 from .settings import Refused
 
 VARIABLE = "AFTERBAY_CLIENTS_KEY"
-# A client reads a request's stream, and Afterbay continues a request.
-READ, CONTINUE = "afterbay", "afterbay migration"
+# A client reads a request's stream, and Afterbay migrates a request.
+READ, MIGRATE = "afterbay", "afterbay migration"
 # Fewest and most bytes of a secret, and the secrets that one file has at most: the one that signs, and an earlier one.
 SECRET_BYTES = (32, 4096)
 SECRETS_MAX = 2

@@ -1,5 +1,5 @@
 """The outermost part of an engine's HTTP application. It tells clients where they can read their stream again, and lets Afterbay
-continue a request.
+migrate a request.
 
 - An answer gets the header `X-Afterbay-Stream` if the connector of the engine has named the request's stream.
 - A request with `X-Afterbay-Migration` keeps the rid in its `X-Request-Id`. Without a valid token it reaches no engine.
@@ -22,13 +22,13 @@ logger = logging.getLogger("afterbay.http")
 
 # The application's method that makes everything behind the gate, as MODULE, CLASS.METHOD.
 TARGET = ("fastapi.applications", "FastAPI.build_middleware_stack")
-CONTINUE, STREAM, REQUEST_ID = b"x-afterbay-migration", b"x-afterbay-stream", b"x-request-id"
+MIGRATE, STREAM, REQUEST_ID = b"x-afterbay-migration", b"x-afterbay-stream", b"x-request-id"
 # What the gate and the engine's connector tell each other in the state of a request: the id by which the client can read its stream,
-# and the rid of a request that Afterbay continues.
+# and the rid of a request that Afterbay migrates.
 STREAM_ID, RID = "afterbay_stream", "afterbay_rid"
 # The life of a token, as that of `afterbay clients token` and of `clients.keep`.
 LIFE_S = 3600
-# An id over this bound gets no header, because proxies take headers of a few KiB. A continued rid may be as long as rows have it.
+# An id over this bound gets no header, because proxies take headers of a few KiB. A migrated rid may be as long as rows have it.
 ID_BYTES_MAX, RID_BYTES_MAX = 512, 4096
 
 Scope = MutableMapping[str, Any]
@@ -38,9 +38,9 @@ Header = Tuple[bytes, bytes]
 _scope: ContextVar[Optional[Scope]] = ContextVar("afterbay_scope", default=None)
 
 
-def gate(key_file: Optional[str], continues: str) -> Callable[..., App]:
-    """Return the hook on `TARGET`. `continues` is the path of requests that Afterbay continues."""
-    return lambda original, *args, **kwargs: Gate(original(*args, **kwargs), key_file, continues)
+def gate(key_file: Optional[str], migrates: str) -> Callable[..., App]:
+    """Return the hook on `TARGET`. `migrates` is the path of requests that Afterbay migrates."""
+    return lambda original, *args, **kwargs: Gate(original(*args, **kwargs), key_file, migrates)
 
 
 def scope_now() -> Optional[Scope]:
@@ -48,14 +48,14 @@ def scope_now() -> Optional[Scope]:
     return _scope.get()
 
 
-def continued_rid() -> Optional[str]:
-    """Return the rid of the request that Afterbay continues in this task, or None."""
+def migrated_rid() -> Optional[str]:
+    """Return the rid of the request that Afterbay migrates in this task, or None."""
     scope = _scope.get()
     return None if scope is None else scope["state"].get(RID)
 
 
 def refuse_several(is_several: bool) -> None:
-    """Refuse to continue what is not one request."""
+    """Refuse to migrate what is not one request."""
     if is_several:
         from fastapi import HTTPException
 
@@ -63,12 +63,12 @@ def refuse_several(is_several: bool) -> None:
 
 
 class Gate:
-    def __init__(self, app: App, key_file: Optional[str], continues: str):
-        self._app, self._key_file, self._continues = app, key_file, continues
-        self._continued: Set[Optional[str]] = set()
+    def __init__(self, app: App, key_file: Optional[str], migrates: str):
+        self._app, self._key_file, self._migrates = app, key_file, migrates
+        self._migrated: Set[Optional[str]] = set()
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        token = _header(scope, CONTINUE) if scope["type"] == "http" else None
+        token = _header(scope, MIGRATE) if scope["type"] == "http" else None
         # An application in another one is behind the other's gate.
         if scope["type"] != "http" or _scope.get() is not None or (token is None and self._key_file is None):
             return await self._app(scope, receive, send)
@@ -81,21 +81,21 @@ class Gate:
             if rid is None:
                 return await _answer(send, *refused)
             state[RID] = rid
-            self._continued.add(rid)
+            self._migrated.add(rid)
         before = _scope.set(scope)
         try:
             await self._app(scope, receive, self._answering(state, send))
         finally:
             _scope.reset(before)
             if rid is not None:
-                self._continued.discard(rid)
+                self._migrated.discard(rid)
 
     def _admit(self, scope: Scope, token: bytes) -> Tuple[Optional[str], Tuple[int, str]]:
-        """Return the rid of a request to continue, or None with the status and the reason."""
+        """Return the rid of a request to migrate, or None with the status and the reason."""
         path, root = scope["path"], scope.get("root_path", "")
         path = path[len(root) :] if path.startswith(root) else path
-        if (scope["method"], path) != ("POST", self._continues):
-            return None, (400, f'{scope["method"]} {path}: must be POST {self._continues}')
+        if (scope["method"], path) != ("POST", self._migrates):
+            return None, (400, f'{scope["method"]} {path}: must be POST {self._migrates}')
         encoded = _header(scope, REQUEST_ID)
         try:
             rid = unquote_to_bytes(encoded or b"").decode()
@@ -109,11 +109,11 @@ class Gate:
             known = capability.secrets(self._key_file)
         except capability.KeyFileError as why:
             return None, (503, f"{capability.VARIABLE} {why}")
-        why_not = capability.wrong(known, capability.CONTINUE, rid, token.decode("latin-1"), time.time())
+        why_not = capability.wrong(known, capability.MIGRATE, rid, token.decode("latin-1"), time.time())
         if why_not:
             return None, (403, why_not)
-        if rid in self._continued:
-            return None, (409, f"{rid}: is being continued")
+        if rid in self._migrated:
+            return None, (409, f"{rid}: is being migrated")
         return rid, (200, "")
 
     def _answering(self, state: Dict[str, Any], send: Any) -> Any:
@@ -125,7 +125,7 @@ class Gate:
                     _warn(str(error))
             elif not message.get("more_body"):
                 # The application may work on behind its answer: SGLang does for 2 s.
-                self._continued.discard(state.get(RID))
+                self._migrated.discard(state.get(RID))
             await send(message)
 
         return answer
@@ -133,7 +133,7 @@ class Gate:
     def _headers(self, state: Dict[str, Any], message: Any) -> List[Header]:
         rid, stream_id = state.get(RID), state.get(STREAM_ID)
         if rid is not None:
-            return [(CONTINUE, quote(rid, safe="").encode())]
+            return [(MIGRATE, quote(rid, safe="").encode())]
         if not stream_id or message["status"] != 200 or len(stream_id.encode()) > ID_BYTES_MAX or self._key_file is None:
             return []
         token = capability.mint(capability.secrets(self._key_file)[0], capability.READ, stream_id, int(time.time()) + LIFE_S)

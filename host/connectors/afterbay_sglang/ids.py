@@ -1,7 +1,7 @@
 """Keeps a client's id in the rids that SGLang makes, and puts the tenant and the lease into it.
 
 SGLang gives each sample of a request (n > 1) a random rid. Here the rid is `ID-n` and 12 hexadecimal digits, so that rules, budgets,
-aborts and the journal know the request by its id. A request that Afterbay continues keeps its rid. This module runs in the processes of
+aborts and the journal know the request by its id. A request that Afterbay migrates keeps its rid. This module runs in the processes of
 the tokenizers. It must not know Afterbay's rules, nor tokens (`afterbay_connector.http_gate`).
 """
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOKENIZER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 _OPENAI = "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase"
 # SGLang knows its own health checks by the beginning of their rids.
 _HEALTH_CHECK = "HEALTH_CHECK"
-_CONTINUES = "/generate"
+_MIGRATES = "/generate"
 # The state of an HTTP request has the form of it that has its rids.
 _NAMED = "afterbay_named"
 
@@ -41,7 +41,7 @@ def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
 
     wanted: List[Tuple[str, str, Any]] = [
         (f"{_REQUEST}.regenerate_rid", "AROUND", name_sample),
-        (".".join(http_gate.TARGET), "AROUND", http_gate.gate(settings.clients_key, _CONTINUES)),
+        (".".join(http_gate.TARGET), "AROUND", http_gate.gate(settings.clients_key, _MIGRATES)),
     ]
     if settings.ids or settings.clients_key:
         wanted.append((f"{_TOKENIZER}.generate_request", "AROUND", generate))
@@ -72,11 +72,11 @@ def name(settings: Settings, obj: Any, request: Any) -> None:
     if getattr(state, _NAMED, None) is obj:
         return
     setattr(state, _NAMED, obj)
-    continued = getattr(state, http_gate.RID, None)
-    if continued is not None:
+    migrated = getattr(state, http_gate.RID, None)
+    if migrated is not None:
         params = obj.sampling_params or {}
         http_gate.refuse_several(_is_batch(obj) or isinstance(params, list) or params.get("n", 1) != 1)
-        obj.rid = continued
+        obj.rid = migrated
     elif not _is_health_check(obj):
         put_parts(settings.ids or IdParts(), obj, request)
         # An embedding has no stream. A batch has one for each prompt, and no id for all.

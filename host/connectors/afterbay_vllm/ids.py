@@ -1,5 +1,5 @@
 """Puts the tenant and the lease of a request into the id that vLLM's API server makes for it, and lets a request that Afterbay
-continues keep its rid.
+migrates keep its rid.
 
 The API server takes the id from the header X-Request-Id, or else from the body's `request_id`. This module runs in the Python API
 server. It must not know the engine, nor tokens (`afterbay_connector.http_gate`).
@@ -17,7 +17,7 @@ from .settings import Settings
 
 _OPENAI = "vllm.entrypoints.openai"
 _HEADER = "x-request-id"
-_CONTINUES = "/v1/completions"
+_MIGRATES = "/v1/completions"
 _SEED_MAX = (1 << 63) - 1
 
 
@@ -26,7 +26,7 @@ def hooks(settings: Settings) -> List[Any]:
         arguments = inspect.signature(original).bind(*args, **kwargs)
         named = arguments.arguments
         request, raw_request = named["request"], named.get("raw_request")
-        if http_gate.continued_rid() is not None:
+        if http_gate.migrated_rid() is not None:
             is_batch = isinstance(request.prompt, list) and not isinstance(next(iter(request.prompt), None), int)
             http_gate.refuse_several(is_batch or (request.n or 1) != 1)
             renew_noise(args[0], request)
@@ -36,17 +36,19 @@ def hooks(settings: Settings) -> List[Any]:
                 setattr(raw_request.state, http_gate.STREAM_ID, f"{kind}-{request.request_id}")
         return original(*arguments.args, **arguments.kwargs)
 
-    wanted: List[Any] = [(":".join(http_gate.TARGET), "self", http_gate.gate(settings.clients_key, _CONTINUES))]
+    wanted: List[Any] = [(":".join(http_gate.TARGET), "self", http_gate.gate(settings.clients_key, _MIGRATES))]
     if settings.clients_key:
         wanted.append(("vllm.v1.engine.input_processor:InputProcessor.assign_request_id", "request", assign))
     if settings.ids or settings.clients_key:
-        for function, kind in (("chat_completion.serving:OpenAIServingChat.create_chat_completion", "chatcmpl"), ("completion.serving:OpenAIServingCompletion.create_completion", "cmpl")):
-            wanted.append((f"{_OPENAI}.{function}", "raw_request", functools.partial(create, kind)))
+        chat = f"{_OPENAI}.chat_completion.serving:OpenAIServingChat.create_chat_completion"
+        completion = f"{_OPENAI}.completion.serving:OpenAIServingCompletion.create_completion"
+        for function, kind in ((chat, "chatcmpl"), (completion, "cmpl")):
+            wanted.append((function, "raw_request", functools.partial(create, kind)))
     return wanted
 
 
 def renew_noise(serving: Any, request: Any) -> None:
-    """Change the seed of a continued request if vLLM draws noise from the beginning again, by which an answer could repeat its beginning.
+    """Change the seed of a migrated request if vLLM draws noise from the beginning again, by which an answer could repeat its beginning.
 
     vLLM's newer model runner draws by the token's place, so that the same seed goes on exactly.
     """
@@ -56,9 +58,9 @@ def renew_noise(serving: Any, request: Any) -> None:
 
 
 def assign(original: Callable[..., Any], request: Any) -> None:
-    """Give a request that Afterbay continues its rid, where vLLM puts random digits behind the id of the client."""
+    """Give a request that Afterbay migrates its rid, where vLLM puts random digits behind the id of the client."""
     original(request)
-    request.request_id = http_gate.continued_rid() or request.request_id
+    request.request_id = http_gate.migrated_rid() or request.request_id
 
 
 def put_parts(parts: IdParts, request: Any, raw_request: Any) -> Any:

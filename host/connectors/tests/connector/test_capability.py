@@ -17,16 +17,16 @@ def test_a_token_opens_its_name_until_its_time_and_nothing_else():
     assert wrong(MADE, now=1000.9) is None
     assert wrong(MADE, now=1001) == "the token has expired"
     assert wrong(MADE, known=[SECRET[::-1], SECRET]) is None, "the earlier secret"
-    others = [dict(name="chatcmpl-8"), dict(known=[SECRET[::-1]]), dict(purpose=capability.CONTINUE)]
+    others = [dict(name="chatcmpl-8"), dict(known=[SECRET[::-1]]), dict(purpose=capability.MIGRATE)]
     assert {wrong(MADE, **other) for other in others} == {"the token is not for this request"}
     for token in (MADE.replace("3e8", "3e9"), "", ".", "3e8.", "3e8.!", MADE[:-1], MADE + "=", "0" + MADE, MADE.replace("u", "é")):
         assert wrong(token) == "the token is not for this request", token
 
 
-def test_a_token_to_continue_a_request_reads_nothing():
-    made = capability.mint(SECRET, capability.CONTINUE, "cmpl-~7-0-1a2b3c4d", 1000)
+def test_a_token_to_migrate_a_request_reads_nothing():
+    made = capability.mint(SECRET, capability.MIGRATE, "cmpl-~7-0-1a2b3c4d", 1000)
     assert made == "3e8.kS5o6dMZgo6wJqeRPFK8sjCSfn-aciq6U_rmQzoZOew"
-    assert wrong(made, "cmpl-~7-0-1a2b3c4d", purpose=capability.CONTINUE) is None
+    assert wrong(made, "cmpl-~7-0-1a2b3c4d", purpose=capability.MIGRATE) is None
     assert wrong(made, "cmpl-~7-0-1a2b3c4d") == "the token is not for this request"
 
 

@@ -17,7 +17,7 @@ def named(stream_id, status=200, headers=()):
     """An application whose connector has named the stream of the request."""
 
     async def app(scope, receive, send):
-        app.scopes.append((scope.get("state"), http_gate.scope_now() and http_gate.continued_rid()))
+        app.scopes.append((scope.get("state"), http_gate.scope_now() and http_gate.migrated_rid()))
         if stream_id is not None:
             scope["state"][http_gate.STREAM_ID] = stream_id
         await send({"type": "http.response.start", "status": status, "headers": list(headers)})
@@ -44,7 +44,7 @@ def ask(gate, path="/v1/completions", method="POST", **headers):
     return sent[0]["status"], dict(sent[0]["headers"]), b"".join(message["body"] for message in sent[1:])
 
 
-def to_continue(rid=RID, life_s=60, secret=SECRET, purpose=capability.CONTINUE):
+def to_migrate(rid=RID, life_s=60, secret=SECRET, purpose=capability.MIGRATE):
     return dict(X_Request_Id=quote(rid, safe=""), X_Afterbay_Migration=capability.mint(secret, purpose, rid, int(time.time()) + life_s))
 
 
@@ -91,13 +91,13 @@ def test_an_application_in_another_adds_no_second_header(clients_key):
     assert list(headers) == [b"x-afterbay-stream"]
 
 
-def test_a_continued_request_keeps_its_rid_and_is_answered_with_it(clients_key):
+def test_a_migrated_request_keeps_its_rid_and_is_answered_with_it(clients_key):
     app = named("7")
     gate = behind(app, clients_key)
     for _ in range(2):
-        assert ask(gate, **to_continue()) == (200, {b"x-afterbay-migration": quote(RID, safe="").encode()}, b"ab")
+        assert ask(gate, **to_migrate()) == (200, {b"x-afterbay-migration": quote(RID, safe="").encode()}, b"ab")
     assert [rid for _, rid in app.scopes] == [RID, RID]
-    assert http_gate.continued_rid() is None
+    assert http_gate.migrated_rid() is None
 
 
 def test_the_path_is_looked_at_behind_the_root_path(clients_key):
@@ -106,7 +106,7 @@ def test_the_path_is_looked_at_behind_the_root_path(clients_key):
     async def send(message):
         sent.append(message)
 
-    headers = [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in to_continue().items()]
+    headers = [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in to_migrate().items()]
     asyncio.run(gate({"type": "http", "method": "POST", "path": "/api/v1/completions", "root_path": "/api", "headers": headers}, None, send))
     assert sent[0]["status"] == 200
 
@@ -114,18 +114,18 @@ def test_the_path_is_looked_at_behind_the_root_path(clients_key):
 @pytest.mark.parametrize(
     "status, why, asked",
     [
-        (400, "POST /v1/chat/completions: must be POST /v1/completions", dict(path="/v1/chat/completions", **to_continue())),
-        (400, "PUT /v1/completions: must be POST", dict(method="PUT", **to_continue())),
+        (400, "POST /v1/chat/completions: must be POST /v1/completions", dict(path="/v1/chat/completions", **to_migrate())),
+        (400, "PUT /v1/completions: must be POST", dict(method="PUT", **to_migrate())),
         (400, "needs X-Request-Id, the rid: percent-encoded UTF-8 of 1 to 4096 bytes", dict(X_Afterbay_Migration="3e8.x")),
-        (400, "needs X-Request-Id", {**to_continue(), "X_Request_Id": "%FF"}),
-        (400, "needs X-Request-Id", to_continue("x" * 4097)),
-        (403, "the token is not for this request", {**to_continue(), "X_Request_Id": "other"}),
-        (403, "the token is not for this request", to_continue(purpose=capability.READ)),
-        (403, "the token is not for this request", to_continue(secret=b"x" * 32)),
-        (403, "the token has expired", to_continue(life_s=-2)),
+        (400, "needs X-Request-Id", {**to_migrate(), "X_Request_Id": "%FF"}),
+        (400, "needs X-Request-Id", to_migrate("x" * 4097)),
+        (403, "the token is not for this request", {**to_migrate(), "X_Request_Id": "other"}),
+        (403, "the token is not for this request", to_migrate(purpose=capability.READ)),
+        (403, "the token is not for this request", to_migrate(secret=b"x" * 32)),
+        (403, "the token has expired", to_migrate(life_s=-2)),
     ],
 )
-def test_a_request_to_continue_without_a_valid_token_reaches_no_engine(clients_key, status, why, asked):
+def test_a_request_to_migrate_without_a_valid_token_reaches_no_engine(clients_key, status, why, asked):
     app = named(None)
     answered, _, body = ask(behind(app, clients_key), **asked)
     error = json.loads(body)["error"]
@@ -133,25 +133,25 @@ def test_a_request_to_continue_without_a_valid_token_reaches_no_engine(clients_k
     assert error["message"].startswith(f"X-Afterbay-Migration: {why}")
 
 
-def test_without_a_key_file_no_request_is_continued(clients_key):
+def test_without_a_key_file_no_request_is_migrated(clients_key):
     app = named(None)
-    status, _, body = ask(behind(app, None), **to_continue())
+    status, _, body = ask(behind(app, None), **to_migrate())
     assert (status, app.scopes) == (403, []) and b"AFTERBAY_CLIENTS_KEY is not set for this engine" in body
     gate = behind(app, clients_key)
     open(clients_key, "w").close()
-    status, _, body = ask(gate, **to_continue())
+    status, _, body = ask(gate, **to_migrate())
     assert (status, app.scopes) == (503, []) and b"AFTERBAY_CLIENTS_KEY has 0 secrets" in body
 
 
-def test_a_rid_is_continued_once_at_a_time_until_its_answer_ends(clients_key):
+def test_a_rid_is_migrated_once_at_a_time_until_its_answer_ends(clients_key):
     other = []
 
     async def app(scope, receive, send):
         # In a thread, because a request in this task would be behind the gate already.
-        other.append(await asyncio.to_thread(lambda: contextvars.Context().run(ask, gate, **to_continue())) if len(other) == 0 else None)
+        other.append(await asyncio.to_thread(lambda: contextvars.Context().run(ask, gate, **to_migrate())) if len(other) == 0 else None)
         await named(None)(scope, receive, send)
 
     gate = behind(app, clients_key)
-    assert ask(gate, **to_continue())[0] == 200
-    assert other[0][0] == 409 and b"is being continued" in other[0][2]
-    assert ask(gate, **to_continue())[0] == 200
+    assert ask(gate, **to_migrate())[0] == 200
+    assert other[0][0] == 409 and b"is being migrated" in other[0][2]
+    assert ask(gate, **to_migrate())[0] == 200

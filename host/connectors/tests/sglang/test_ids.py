@@ -1,4 +1,4 @@
-"""Tests the rids of samples, the parts of a rid, and requests that Afterbay continues, with fakes of SGLang's requests."""
+"""Tests the rids of samples, the parts of a rid, and requests that Afterbay migrates, with fakes of SGLang's requests."""
 import re
 import types
 
@@ -122,7 +122,7 @@ def test_a_stream_is_named_once_and_before_its_answer_begins(fake_modules, monke
     assert generate(asked("7"), raw, **wanted) == "acme~7"
 
 
-def test_a_continued_request_gets_its_rid_and_no_parts():
+def test_a_migrated_request_gets_its_rid_and_no_parts():
     raw = http({"X-Tenant": "acme"}, afterbay_rid="acme~lease-60s~7")
     wanted = dict(tenant="header:X-Tenant", lease=LeaseSource(600), clients_key="/k")
     assert generate(asked("other", text=None, input_ids=[1, 2]), raw, **wanted) == "acme~lease-60s~7"
@@ -130,7 +130,7 @@ def test_a_continued_request_gets_its_rid_and_no_parts():
 
 
 @pytest.mark.parametrize("several", [*BATCHES, dict(sampling_params={"n": 2}), dict(sampling_params=[{}])])
-def test_several_requests_are_not_continued_as_one(fake_modules, several):
+def test_several_requests_are_not_migrated_as_one(fake_modules, several):
     fake_modules("fastapi", HTTPException=RuntimeError)
     with pytest.raises(RuntimeError, match="must be one prompt and n = 1"):
         generate(asked(**several), http(afterbay_rid="7"), clients_key="/k")

@@ -337,7 +337,7 @@ print(json.dumps([app is http_server.app, hooked()]))
     assert [hooks[name] for name in ("TokenizerManager.__init__", "TokenizerManager._handle_batch_output", "FunctionCallParser.parse_stream_chunk")] == [1, 1, 1]
 
 
-def test_clients_are_told_where_their_stream_is_read_and_a_request_is_continued(real_sglang, on_path, clients_key):
+def test_clients_are_told_where_their_stream_is_read_and_a_request_is_migrated(real_sglang, on_path, clients_key):
     code = f"""
 import asyncio, json, time, types
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
@@ -364,17 +364,17 @@ def ask(body, path="/generate", **headers):
     added = {{name.decode(): value.decode() for name, value in sent[0]["headers"] if b"afterbay" in name or b"expose" in name}}
     return [sent[0]["status"], added, b"".join(message.get("body", b"") for message in sent[1:]).decode()]
 rid = "acme~lease-60s~\\u00e9"
-token = capability.mint(open({clients_key!r}, "rb").read(), capability.CONTINUE, rid, int(time.time()) + 60)
+token = capability.mint(open({clients_key!r}, "rb").read(), capability.MIGRATE, rid, int(time.time()) + 60)
 valid = dict(X_Request_Id="acme~lease-60s~%C3%A9", X_Afterbay_Migration=token)
 one, two = (dict(input_ids=ids, stream=True) for ids in ([1, 2], [[1], [2]]))
 print(json.dumps([ask(dict(text="a", rid="7", stream=True), Origin="http://x"), ask(dict(text="a", rid="7")), ask(one, **valid), ask(dict(one, sampling_params=dict(n=2)), **valid), ask(two, **valid), ask(one, **dict(valid, X_Request_Id="8"))]))
 """
     answers = real_sglang.answer(code, path=[on_path], AFTERBAY_INGRESS="ipc:///a", AFTERBAY_CLIENTS_KEY=clients_key, AFTERBAY_TENANT="header:X-Tenant")
-    (stream, whole), (continued, *several, refused) = answers[:2], answers[2:]
+    (stream, whole), (migrated, *several, refused) = answers[:2], answers[2:]
     for status, headers, body in (stream, whole):
         assert status == 200 and headers.pop("x-afterbay-stream").startswith("/v1/streams/~7?token=") and '{"rid":"~7"}' in body
     assert (stream[1], whole[1]) == ({"access-control-expose-headers": "x-afterbay-stream"}, {})
-    assert continued[:2] == [200, {"x-afterbay-migration": "acme~lease-60s~%C3%A9"}] and '{"rid":"acme~lease-60s~é"}' in continued[2]
+    assert migrated[:2] == [200, {"x-afterbay-migration": "acme~lease-60s~%C3%A9"}] and '{"rid":"acme~lease-60s~é"}' in migrated[2]
     for status, _, body in several:
         assert status == 400 and "must be one prompt and n = 1" in body
     assert refused[0] == 403 and "the token is not for this request" in refused[2]

@@ -1,4 +1,4 @@
-"""Tests the parts of the id that vLLM's API server makes, and requests that Afterbay continues, with the HTTP requests of starlette as fakes."""
+"""Tests the parts of the id that vLLM's API server makes, and requests that Afterbay migrates, with the HTTP requests of starlette as fakes."""
 import types
 
 import pytest
@@ -97,24 +97,24 @@ def test_without_parts_the_id_is_the_clients(serving, clients_key):
 
 
 @pytest.fixture
-def continued(monkeypatch):
-    """The task works for a request that Afterbay continues."""
+def migrated(monkeypatch):
+    """The task works for a request that Afterbay migrates."""
     rid = "0_cmpl-acme~lease-60s~7-0-1a2b3c4d"
     monkeypatch.setattr(http_gate, "_scope", types.SimpleNamespace(get=lambda: {"state": {http_gate.RID: rid}}))
     return rid
 
 
-def test_a_continued_request_gets_its_rid_and_no_parts(serving, fake_vllm, clients_key, continued):
+def test_a_migrated_request_gets_its_rid_and_no_parts(serving, fake_vllm, clients_key, migrated):
     _, create = serving("header:x-tenant", CLIENTS_KEY=clients_key)
     raw = http(x_tenant="acme", x_request_id="7")
     assert create(body(), raw) == ("7", raw)
     request = types.SimpleNamespace(request_id="cmpl-7-0")
     fake_vllm.InputProcessor().assign_request_id(request)
-    assert (request.request_id, request.external_req_id) == (continued, "cmpl-7-0")
+    assert (request.request_id, request.external_req_id) == (migrated, "cmpl-7-0")
 
 
 @pytest.mark.parametrize("runner, seed, used", [({}, 7, 9), ({"use_v2_model_runner": False}, (1 << 63) - 1, 1), ({"use_v2_model_runner": True}, 7, 7), ({}, None, None)])
-def test_a_continued_request_draws_other_noise_unless_the_same_seed_goes_on(serving, clients_key, continued, runner, seed, used):
+def test_a_migrated_request_draws_other_noise_unless_the_same_seed_goes_on(serving, clients_key, migrated, runner, seed, used):
     _, create = serving(CLIENTS_KEY=clients_key)
     create.__self__.engine_client = types.SimpleNamespace(vllm_config=types.SimpleNamespace(**runner))
     asked = body(seed=seed)
@@ -130,7 +130,7 @@ def test_another_request_keeps_the_rid_that_vllm_makes(serving, fake_vllm, clien
 
 
 @pytest.mark.parametrize("several", [dict(n=2), dict(prompt=["a", "b"]), dict(prompt=[[1], [2]]), dict(prompt=[])])
-def test_several_requests_are_not_continued_as_one(serving, fake_modules, clients_key, continued, several):
+def test_several_requests_are_not_migrated_as_one(serving, fake_modules, clients_key, migrated, several):
     fake_modules("fastapi", HTTPException=RuntimeError)
     _, create = serving(CLIENTS_KEY=clients_key)
     with pytest.raises(RuntimeError, match="must be one prompt and n = 1"):

@@ -53,7 +53,7 @@ print(json.dumps([wrapped, OpenAIServingCompletion._base_request_id(passed, body
     assert json.loads(done.stdout.strip().splitlines()[-1]) == [[True, True], "acme~gw-7", 1]
 
 
-def test_the_installed_version_is_told_where_a_stream_is_read_and_continues_a_request(real_vllm, on_path, clients_key):
+def test_the_installed_version_is_told_where_a_stream_is_read_and_migrates_a_request(real_vllm, on_path, clients_key):
     code = f"""
 import asyncio, json, time, types
 from vllm.plugins import load_general_plugins
@@ -93,18 +93,18 @@ def ask(body, **headers):
     added = {{name.decode(): value.decode() for name, value in sent[0]["headers"] if b"afterbay" in name or b"expose" in name}}
     return [sent[0]["status"], added, b"".join(message.get("body", b"") for message in sent[1:]).decode()]
 rid = "0_cmpl-~lease-60s~7-0-1a2b3c4d"
-token = capability.mint(open({clients_key!r}, "rb").read(), capability.CONTINUE, rid, int(time.time()) + 60)
+token = capability.mint(open({clients_key!r}, "rb").read(), capability.MIGRATE, rid, int(time.time()) + 60)
 valid = dict(X_Request_Id=rid, X_Afterbay_Migration=token, Origin="http://x")
 print(json.dumps([ask(dict(), X_Request_Id="gw-7", Origin="http://x"), ask(dict(), **valid), ask(dict(n=2), **valid), ask(dict(), **dict(valid, X_Request_Id="8"))]))
 """
     done = real_vllm.run(code, path=[on_path], AFTERBAY_INGRESS="ipc:///a", AFTERBAY_CLIENTS_KEY=clients_key)
     assert done.returncode == 0, done.stderr[-2000:]
-    named, continued, several, refused = json.loads(done.stdout.strip().splitlines()[-1])
+    named, migrated, several, refused = json.loads(done.stdout.strip().splitlines()[-1])
     assert named[0] == 200 and named[2].startswith("cmpl-gw-7-0-")
     assert named[1].pop("x-afterbay-stream").startswith("/v1/streams/cmpl-gw-7?token=")
     assert named[1] == {"access-control-expose-headers": "x-afterbay-stream"}
     rid = "0_cmpl-~lease-60s~7-0-1a2b3c4d"
-    assert continued == [200, {"x-afterbay-migration": rid}, rid]
+    assert migrated == [200, {"x-afterbay-migration": rid}, rid]
     assert several[0] == 400 and "must be one prompt and n = 1" in several[2]
     assert refused[0] == 403 and "the token is not for this request" in refused[2]
 
