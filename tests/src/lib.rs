@@ -9,6 +9,7 @@ pub mod admin;
 pub mod afterbay;
 pub mod binary;
 pub mod browser;
+pub mod clients;
 pub mod commands;
 pub mod components;
 pub mod frames;

@@ -5,20 +5,16 @@ use std::net::TcpStream;
 
 use afterbay_tests::admin::{self, Address, Answer};
 use afterbay_tests::browser::Browser;
+use afterbay_tests::clients::{self, SECRET};
 use afterbay_tests::commands::run_afterbay;
 use afterbay_tests::components::example;
 use afterbay_tests::frames::{SynthRequest, WIRES, batch};
 use afterbay_tests::holds::{HOLD, LONG, RELEASE, holding};
-use afterbay_tests::{Afterbay, Config, PATIENCE, Reader, Sandbox, Sender, repository, wait_for};
+use afterbay_tests::{Afterbay, Config, PATIENCE, Reader, Sandbox, Sender, repository};
 use afterbay_wire::RequestRecord;
 use afterbay_wire::synth::SynthWire::{self, Msgpack};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-
-const SECRET: &str = "a secret of at least thirty-two bytes";
-
-/// An address with a free port.
-const ANY: &str = "127.0.0.1:0";
 
 /// Afterbay with an address for clients.
 struct Served {
@@ -75,11 +71,10 @@ impl Events {
 impl Served {
     fn new(configure: impl FnOnce(&Sandbox) -> Config) -> Served {
         let sandbox = Sandbox::new();
-        std::fs::write(sandbox.path("clients.key"), SECRET).unwrap();
-        let config = configure(&sandbox).clients(ANY, &sandbox.text("clients.key"));
+        let config = clients::served(&sandbox, configure(&sandbox));
         let reader = Reader::bind(&sandbox.reader_side());
         let afterbay = Afterbay::run(&sandbox, &config);
-        let address = address(&afterbay, 0);
+        let address = clients::address(&afterbay, 0);
         let sender = Sender::connect(&sandbox.scheduler_side());
         Served { sandbox, afterbay, address, reader, sender }
     }
@@ -91,8 +86,7 @@ impl Served {
     }
 
     fn token(&self, id: &str) -> String {
-        let config = self.sandbox.text("afterbay.toml");
-        run_afterbay(&["clients", "token", id, "--config", &config]).success().trim().to_owned()
+        clients::token(&self.sandbox, id)
     }
 
     fn get(&self, path: &str, headers: &[&str]) -> Answer {
@@ -100,10 +94,7 @@ impl Served {
     }
 
     fn json(&self, id: &str, query: &str) -> Value {
-        let path = format!("/v1/streams/{id}?{query}");
-        let answer = self.get(&path, &[&format!("Authorization: Bearer {}", self.token(id))]);
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str(&answer.body).unwrap()
+        clients::read(&self.sandbox, &self.address, id, query)
     }
 
     /// Reads as a browser's `EventSource` does.
@@ -127,14 +118,6 @@ impl Served {
         assert!(head.contains("access-control-allow-origin: *"), "{head}");
         events
     }
-}
-
-/// The address that was bound after so many others.
-fn address(afterbay: &Afterbay, before: usize) -> Address {
-    let listening = wait_for("the address for clients listens", || {
-        afterbay.events("ClientsListening").get(before).cloned()
-    });
-    Address::Tcp(listening["address"].as_str().unwrap().parse().unwrap())
 }
 
 fn tokens(event: Option<Event>) -> (String, Value, Value) {
@@ -262,7 +245,7 @@ fn after_kill_9_a_client_goes_on_where_it_was() {
         sender.send(&batch(Msgpack, vec![request.row(&[id])]));
         reader.frame();
     }
-    let config = sandbox.config().clients(ANY, &sandbox.text("clients.key"));
+    let config = clients::served(&sandbox, sandbox.config());
     let served = Served { sandbox, afterbay, address: before, reader, sender };
     let mut events = served.events("r", "", "");
     assert_eq!(tokens(events.next()).0, "3");
@@ -270,7 +253,7 @@ fn after_kill_9_a_client_goes_on_where_it_was() {
     afterbay.kill();
 
     let afterbay = Afterbay::run(&sandbox, &config);
-    let (sender, address) = (Sender::connect(&sandbox.scheduler_side()), address(&afterbay, 0));
+    let (sender, address) = (Sender::connect(&sandbox.scheduler_side()), clients::address(&afterbay, 0));
     let mut served = Served { sandbox, afterbay, address, reader, sender };
     let events = served.events("r", "", "Last-Event-ID: 2\r\n");
     served.sender.send(&batch(Msgpack, vec![request.last(&[3])]));
@@ -359,11 +342,11 @@ fn a_browser_goes_on_by_itself_where_its_connection_broke() {
     let Some(mut browser) = Browser::start() else { return };
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.path("clients.key"), SECRET).unwrap();
-    let listen = std::net::TcpListener::bind(ANY).unwrap().local_addr().unwrap();
+    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = sandbox.config().clients(&listen.to_string(), &sandbox.text("clients.key"));
     let reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(&sandbox, &config);
-    let address = address(&afterbay, 0);
+    let address = clients::address(&afterbay, 0);
     let sender = Sender::connect(&sandbox.scheduler_side());
     let mut served = Served { sandbox, afterbay, address, reader, sender };
     let mut request = SynthRequest::new("r");

@@ -3,10 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use afterbay_tests::admin::{self, Address};
+use afterbay_tests::clients;
 use afterbay_tests::commands::{journal, run_afterbay, verify};
 use afterbay_tests::frames::{SynthRequest, batch};
-use afterbay_tests::{Afterbay, PATIENCE, Reader, Sandbox, Sender, wait_for};
+use afterbay_tests::{Afterbay, Config, PATIENCE, Reader, Sandbox, Sender, wait_for};
 use afterbay_wire::synth::SynthWire::Pickle;
 use afterbay_wire::{RequestRecord, Sampling};
 use serde_json::{Value, json};
@@ -22,6 +22,14 @@ struct Call {
     head: String,
     body: Value,
     socket: TcpStream,
+}
+
+/// The HTTP server of an engine, and a configuration whose requests go on there.
+fn with_migration(sandbox: &Sandbox) -> (TcpListener, Config) {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let front_end = format!("http://{}", server.local_addr().unwrap());
+    let config = clients::served(sandbox, sandbox.config()).leases("1m", 8);
+    (server, config.stream(&format!("migration = {{ front_end = \"{front_end}\" }}")))
 }
 
 /// Waits for the next call.
@@ -53,26 +61,14 @@ fn record(rid: &str, prompt: &[u32], lease_ms: Option<u64>) -> Vec<u8> {
     record.with_prompt(prompt).to_frame().to_vec()
 }
 
-/// The answer to a client that has the right to read a request.
 fn read(sandbox: &Sandbox, afterbay: &Afterbay, id: &str) -> Value {
-    let listening =
-        wait_for("the address for clients listens", || afterbay.events("ClientsListening").first().cloned());
-    let address = Address::Tcp(listening["address"].as_str().unwrap().parse().unwrap());
-    let config = sandbox.text("afterbay.toml");
-    let token = run_afterbay(&["clients", "token", id, "--config", &config]).success().trim().to_owned();
-    let path = format!("GET /v1/streams/{}?token={token}", id.replace('/', "%2F"));
-    let answer = admin::ask(&address, &path, &[], "");
-    serde_json::from_str(&answer.body).unwrap()
+    clients::read(sandbox, &clients::address(afterbay, 0), id, "")
 }
 
 #[test]
 fn a_request_goes_on_in_the_next_engine_and_one_without_a_lease_ends() {
     let sandbox = Sandbox::new();
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let front_end = format!("http://{}", server.local_addr().unwrap());
-    std::fs::write(sandbox.path("clients.key"), "a secret of at least thirty-two bytes").unwrap();
-    let config = sandbox.config().clients("127.0.0.1:0", &sandbox.text("clients.key")).leases("1m", 8);
-    let config = config.stream(&format!("migration = {{ front_end = \"{front_end}\" }}"));
+    let (server, config) = with_migration(&sandbox);
     let mut reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(&sandbox, &config);
 
@@ -135,11 +131,7 @@ fn a_request_goes_on_in_the_next_engine_and_one_without_a_lease_ends() {
 #[test]
 fn an_engine_that_is_not_there_yet_is_asked_again_and_one_that_refuses_ends_the_request() {
     let sandbox = Sandbox::new();
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let front_end = format!("http://{}", server.local_addr().unwrap());
-    std::fs::write(sandbox.path("clients.key"), "a secret of at least thirty-two bytes").unwrap();
-    let config = sandbox.config().clients("127.0.0.1:0", &sandbox.text("clients.key")).leases("1m", 8);
-    let config = config.stream(&format!("migration = {{ front_end = \"{front_end}\" }}"));
+    let (server, config) = with_migration(&sandbox);
     let _reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut first = engine(&sandbox);
@@ -150,7 +142,8 @@ fn an_engine_that_is_not_there_yet_is_asked_again_and_one_that_refuses_ends_the_
     let _second = engine(&sandbox);
     drop(accept(&server).socket);
     let mut loading = accept(&server).socket;
-    write!(loading, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n").unwrap();
+    write!(loading, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 6\r\n\r\nno key").unwrap();
+    afterbay.event_where("MigrationWaiting", |waiting| waiting["why"] == "the engine answered 503: no key");
     let mut refusing = accept(&server).socket;
     write!(refusing, "HTTP/1.1 403 Forbidden\r\nContent-Length: 8\r\n\r\nno token").unwrap();
     assert_eq!(afterbay.event("RequestNotMigrated")["why"], "the engine answered 403: no token");

@@ -442,7 +442,8 @@ fn a_plugin_behind_the_detokenizer_reads_the_records_of_the_schedulers_stream_al
     let answers = |afterbay: &Afterbay, count| {
         let asked = |log: &Value| log["line"].as_str().unwrap().starts_with("asked");
         let logged = afterbay.all_events_where("PluginLog", count, asked);
-        let line = |log: &Value| format!("{} {}", log["rid"].as_str().unwrap(), log["line"].as_str().unwrap());
+        let line =
+            |log: &Value| format!("{} {}", log["rid"].as_str().unwrap(), log["line"].as_str().unwrap());
         let mut answers: Vec<String> = logged.iter().map(line).collect();
         answers.sort();
         answers

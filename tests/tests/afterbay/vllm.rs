@@ -165,12 +165,10 @@ fn each_turn_of_a_session_is_a_request_and_a_slow_front_end_gets_the_turns_one_a
     let ids = |range: std::ops::RangeInclusive<i64>| range.collect::<Vec<_>>();
     assert_eq!(turns, [ids(1..=5), ids(6..=9), ids(10..=13), Vec::new()]);
     assert_eq!(other, ids(1..=13));
-    let is_opened =
-        |event: &Value| event["rid"] == "s" && event["line"].as_str().unwrap().contains("opened");
+    let is_opened = |event: &Value| event["rid"] == "s" && event["line"].as_str().unwrap().contains("opened");
     let opened = afterbay.all_events_where("PluginLog", 3, is_opened);
-    let resumable = |event: &Value| {
-        event["line"].as_str().unwrap().ends_with(r#"attributes {"resumable":"true"}"#)
-    };
+    let resumable =
+        |event: &Value| event["line"].as_str().unwrap().ends_with(r#"attributes {"resumable":"true"}"#);
     assert!(opened.iter().all(resumable), "{opened:?}");
     assert_eq!(afterbay.stop(), 0);
 

@@ -1,11 +1,16 @@
 //! `afterbay run` with a copy in NATS, and the commands that read the copy.
 
 use std::fs::File;
+use std::process::Child;
 
+use afterbay_tests::admin::Address;
+use afterbay_tests::clients;
 use afterbay_tests::commands::{afterbay_command, journal, run_afterbay};
 use afterbay_tests::nats::NatsServer;
-use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, SynthRequest, batch, until};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, SynthRequest, batch, repository, until, wait_for};
 use afterbay_wire::synth::SynthWire::Msgpack;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
 use crate::scene::Scene;
 
@@ -83,4 +88,94 @@ fn a_followed_copy_continues_after_outages_of_nats_without_a_repeated_or_lost_ro
     assert!(rows.eq(expected), "{}", text(&out));
     stream.finish();
     scene.stop();
+}
+
+/// `afterbay clients serve` of the sandbox's configuration, with its log in this file. It ends with SIGTERM, without a rest.
+struct Serving {
+    child: Child,
+    log: String,
+}
+
+impl Serving {
+    fn start(sandbox: &Sandbox, log: &str) -> Serving {
+        let mut command = afterbay_command(&["clients", "serve", "--config", &sandbox.text("afterbay.toml")]);
+        command.stderr(File::create(sandbox.path(log)).unwrap()).env("TMPDIR", sandbox.path("tmp"));
+        std::fs::create_dir_all(sandbox.path("tmp")).unwrap();
+        Serving { child: command.spawn().unwrap(), log: sandbox.text(log) }
+    }
+
+    fn said(&self, what: &str) -> usize {
+        std::fs::read_to_string(&self.log).unwrap().matches(what).count()
+    }
+
+    fn address(&self) -> Address {
+        wait_for("the address listens", || {
+            let log = std::fs::read_to_string(&self.log).unwrap();
+            let (_, behind) = log.split_once("read their requests on http://")?;
+            Some(Address::Tcp(behind.split_once(char::is_whitespace)?.0.parse().unwrap()))
+        })
+    }
+
+    fn stop(mut self, sandbox: &Sandbox) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        assert_eq!(std::fs::read_dir(sandbox.path("tmp")).unwrap().count(), 0);
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+#[test]
+fn another_machine_serves_clients_of_a_fleet_from_the_copy_also_after_the_first_machine_is_lost() {
+    let mut server = NatsServer::start();
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let model = repository().join("host/path/text/tests/fixtures/byte-level/tokenizer.json");
+    let config = sandbox.config().sink(&format!("tokenizer = {model:?}")).replicate(&server.url());
+    let config = clients::served(&sandbox, config);
+    sandbox.write(&config);
+    let serving = Serving::start(&sandbox, "serving.log");
+    until("nothing was published yet", || serving.said("gets nothing from") == 1);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
+    let mut send = |row| {
+        sender.send(&batch(Msgpack, vec![row]));
+        reader.frame();
+    };
+    send(request.row(&[10, 11]));
+    let address = serving.address();
+    let read = |address: &Address, query: &str| clients::read(&sandbox, address, "r", query);
+    let until_read = |address: &Address, whole: Value| {
+        until("the copy has all tokens", || read(address, "")["ids"] == whole);
+    };
+    until_read(&address, json!([10, 11]));
+    server.kill();
+    until("the outage is reported", || serving.said("gets nothing from") == 2);
+    send(request.row(&[12]));
+    assert_eq!(read(&address, "from=1")["ids"], json!([11]), "what it has is served");
+    server.start_again();
+    until_read(&address, json!([10, 11, 12]));
+    until("the end of the outage is reported", || serving.said("goes on after") == 2);
+    send(request.last(&[13]));
+    until_read(&address, json!([10, 11, 12, 13]));
+    let whole = read(&clients::address(&afterbay, 0), "from=1");
+    assert_eq!((&whole["ids"], whole["text"].is_string()), (&json!([11, 12, 13]), true), "{whole}");
+    afterbay.kill();
+    // Its follower may still write.
+    std::fs::rename(sandbox.journal(), sandbox.path("lost")).unwrap();
+    assert_eq!(read(&address, "from=1"), whole);
+    serving.stop(&sandbox);
+    let serving = Serving::start(&sandbox, "again.log");
+    assert_eq!(read(&serving.address(), "from=1"), whole, "a start copies what NATS has");
+    serving.stop(&sandbox);
+    let without = sandbox.replace("without.toml", sandbox.config().to_toml());
+    let refused = run_afterbay(&["clients", "serve", "--config", &without]);
+    assert_eq!((refused.code, refused.stderr.contains("has no [replicate]")), (64, true), "{refused:?}");
 }

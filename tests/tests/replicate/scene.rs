@@ -172,7 +172,8 @@ impl Stream {
 pub fn copy(servers: &[String], filter: Filter) -> (tempfile::TempDir, Mirror) {
     let dir = tempfile::tempdir().unwrap();
     // A cluster that has just lost a node may need some seconds for another leader.
-    let made = wait_for("the servers answer", || mirror(&servers.join(","), filter.clone(), dir.path()).ok());
+    let from = config::Replicate { nats: servers.to_owned(), credentials: None };
+    let made = wait_for("the servers answer", || mirror(&from, filter.clone(), dir.path()).ok());
     (dir, made)
 }
 

@@ -20,8 +20,10 @@ pub mod trajectories;
 pub mod usage;
 
 mod process;
+mod serve;
 
 pub use consumer::{Consumer, Failure, Look, Streams};
 pub use following::{Following, Telemetry};
 pub use process::{FollowError, LogOptions, run};
+pub use serve::serve;
 pub use stop::Stop;

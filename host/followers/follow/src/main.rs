@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use afterbay_config::{Replicate, nats_servers};
 use afterbay_events::log::{self, FlushAtEnd};
 use afterbay_follow::replicate::{Filter, Mirror, MirrorError, mirror};
 use afterbay_follow::{FollowError, LogOptions, trajectories};
 use afterbay_journal_view::follower::CopyOfJournals;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Exit code: the configuration or the command line is wrong.
 const EXIT_USAGE: u8 = 64;
@@ -31,18 +32,16 @@ struct Cli {
 enum Command {
     /// Makes the archive, the replica, the records of usage and the traces that the configuration names.
     Follow {
-        /// The configuration file of `afterbay run`.
-        #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
-        config: PathBuf,
-        /// Levels of the log by target.
-        #[arg(long, value_name = "FILTER", env = "AFTERBAY_LOG")]
-        log: Option<String>,
-        /// The format of log lines.
-        #[arg(long, value_name = "FORMAT")]
-        log_format: Option<Format>,
+        #[command(flatten)]
+        of_run: OfRun,
         /// Ends when standard input ends, and not at SIGTERM: another process has started this one.
         #[arg(long, hide = true)]
         child: bool,
+    },
+    /// Serves clients from the copy of a fleet's journals in NATS.
+    Clients {
+        #[command(flatten)]
+        of_run: OfRun,
     },
     /// Makes a directory of the journals in NATS, for the `afterbay journal` commands.
     #[command(hide = true)]
@@ -67,6 +66,26 @@ enum Command {
     },
 }
 
+/// The options of `afterbay run` that other processes have, too.
+#[derive(Args)]
+struct OfRun {
+    /// The configuration file of `afterbay run`.
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
+    config: PathBuf,
+    /// Levels of the log by target.
+    #[arg(long, value_name = "FILTER", env = "AFTERBAY_LOG")]
+    log: Option<String>,
+    /// The format of log lines.
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<Format>,
+}
+
+impl OfRun {
+    fn log(&self) -> LogOptions {
+        LogOptions { filter: self.log.clone(), is_json: self.log_format.map(|format| format == Format::Json) }
+    }
+}
+
 /// The format of log lines.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Format {
@@ -86,8 +105,9 @@ fn main() -> ExitCode {
             return if mistake { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    let (config, log, log_format, child) = match cli.command {
-        Command::Follow { config, log, log_format, child } => (config, log, log_format, child),
+    let ended = match cli.command {
+        Command::Follow { of_run, child } => afterbay_follow::run(&of_run.config, &of_run.log(), child),
+        Command::Clients { of_run } => afterbay_follow::serve(&of_run.config, &of_run.log()),
         Command::Copy { from, stream, since_unix_ns, dir } => {
             let of_stream = stream.as_deref().map_or_else(Filter::default, Filter::of_copied_stream);
             copy(&from, Filter { since_unix_ns, ..of_stream }, &dir);
@@ -101,11 +121,10 @@ fn main() -> ExitCode {
             }
         },
     };
-    let options = LogOptions { filter: log, is_json: log_format.map(|format| format == Format::Json) };
-    let Err(error) = afterbay_follow::run(&config, &options, child) else { return ExitCode::SUCCESS };
+    let Err(error) = ended else { return ExitCode::SUCCESS };
     log::print_line(&format!("afterbay-follow: {error}"));
     match error {
-        FollowError::Config(_) => ExitCode::from(EXIT_USAGE),
+        FollowError::Config(_) | FollowError::NoTable(_) => ExitCode::from(EXIT_USAGE),
         FollowError::Locked { .. } => ExitCode::from(EXIT_LOCKED),
         _ => ExitCode::FAILURE,
     }
@@ -113,11 +132,13 @@ fn main() -> ExitCode {
 
 /// Makes the copy, and follows for each time on standard input. Every answer is a line of JSON.
 fn copy(servers: &str, filter: Filter, dir: &Path) {
-    let mut mirror = match mirror(servers, filter, dir) {
+    let made = nats_servers(servers).and_then(|nats| {
+        let from = Replicate { nats, credentials: None };
+        mirror(&from, filter, dir).map_err(|error| error.to_string())
+    });
+    let mut mirror = match made {
         Ok(mirror) => mirror,
-        Err(error) => {
-            return answer(&CopyOfJournals { error: Some(error.to_string()), ..Default::default() });
-        }
+        Err(error) => return answer(&CopyOfJournals { error: Some(error), ..Default::default() }),
     };
     let about = |mirror: &Mirror| CopyOfJournals {
         holes: mirror.holes().into_iter().map(|hole| (hole.stream.clone(), hole.to_string())).collect(),

@@ -19,7 +19,7 @@ use crate::archive::{self, Archive};
 use crate::clients::{self, Clients, Leased};
 use crate::consumer::Consumer;
 use crate::following::{Following, STOP_MAX, Telemetry};
-use crate::replicate::{self, Replicate};
+use crate::replicate::{self, MirrorError, Replicate};
 use crate::stop::Stop;
 use crate::tap::Tap;
 use crate::traces::{self, Traces};
@@ -37,6 +37,9 @@ pub enum FollowError {
     /// The configuration is wrong.
     #[error("{0}")]
     Config(Problems),
+    /// The configuration lacks a table.
+    #[error("the configuration has no [{0}]")]
+    NoTable(&'static str),
     /// The log cannot be set up.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -48,6 +51,9 @@ pub enum FollowError {
         /// The process, as its lock file says.
         pid: String,
     },
+    /// The copy of a fleet's journals cannot go on.
+    #[error(transparent)]
+    Copy(MirrorError),
     /// The system refuses a file or a thread.
     #[error("{what}: {error}")]
     System {
@@ -59,7 +65,7 @@ pub enum FollowError {
 }
 
 impl FollowError {
-    fn system(what: impl ToString) -> impl FnOnce(std::io::Error) -> FollowError {
+    pub(crate) fn system(what: impl ToString) -> impl FnOnce(std::io::Error) -> FollowError {
         let what = what.to_string();
         move |error| FollowError::System { what, error }
     }
@@ -80,6 +86,48 @@ pub struct LogOptions {
 /// # Errors
 /// The configuration is wrong, another process follows the journal, or the system refuses something.
 pub fn run(config: &Path, log: &LogOptions, is_child: bool) -> Result<(), FollowError> {
+    let Begun { config, telemetry, stop } = begin(config, log, is_child)?;
+    let (storage, journal) = (Arc::new(Disk), &config.journal.dir);
+    let dir = followers_dir(journal);
+    storage.make_dir(&dir).map_err(FollowError::system(dir.display()))?;
+    // The child of a process that was killed does what is left, and ends. The next child goes on after it.
+    let mut patience = if is_child { LOCK_MAX } else { Duration::ZERO };
+    let _lock = loop {
+        match storage.lock(&dir) {
+            Ok(lock) => break lock,
+            Err(LockError::Held(_)) if !patience.is_zero() => {
+                std::thread::sleep(LOCK_EVERY);
+                patience = patience.saturating_sub(LOCK_EVERY);
+            }
+            Err(LockError::Held(pid)) => return Err(FollowError::Locked { journal: journal.clone(), pid }),
+            Err(LockError::Io(error)) => return Err(FollowError::system(dir.display())(error)),
+        }
+    };
+    let process = Process { config: &config, is_child, storage, telemetry, stop };
+    let (threads, copies, leased) = process.start()?;
+    let report = || process.report(&copies, leased.as_ref());
+    report();
+    while !process.stop.within(STATUS_EVERY) {
+        report();
+    }
+    let until = Instant::now() + STOP_MAX;
+    while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    report();
+    Ok(())
+}
+
+/// The beginning of a process that lasts.
+pub(crate) struct Begun {
+    pub(crate) config: FollowerConfig,
+    pub(crate) telemetry: Telemetry,
+    /// Requested by a signal, or by the end of a child's standard input.
+    pub(crate) stop: Stop,
+}
+
+/// Reads the configuration, begins the log, and starts the thread that waits for the end.
+pub(crate) fn begin(config: &Path, log: &LogOptions, is_child: bool) -> Result<Begun, FollowError> {
     let variable = |name: &str| std::env::var(name).ok();
     // Sinks may be known to the connector only. They are not looked at here.
     let env = Env { var: &variable, names: Names::FromRendezvous, ..Env::EMPTY };
@@ -94,10 +142,6 @@ pub fn run(config: &Path, log: &LogOptions, is_child: bool) -> Result<(), Follow
     let ends = [Signal::SIGTERM, Signal::SIGINT].into_iter().chain(is_child.then_some(Signal::SIGHUP));
     ends.for_each(|signal| signals.add(signal));
     signals.thread_block().map_err(|error| FollowError::system("signals")(error.into()))?;
-
-    let (storage, journal) = (Arc::new(Disk), &config.journal.dir);
-    let dir = followers_dir(journal);
-    storage.make_dir(&dir).map_err(FollowError::system(dir.display()))?;
     let stop = Stop::default();
     let requested = stop.clone();
     spawn("stop", move || {
@@ -109,40 +153,9 @@ pub fn run(config: &Path, log: &LogOptions, is_child: bool) -> Result<(), Follow
         }
         requested.request();
     })?;
-    // The child of a process that was killed does what is left, and ends. The next child goes on after it.
-    let mut patience = if is_child { LOCK_MAX } else { Duration::ZERO };
-    let _lock = loop {
-        match storage.lock(&dir) {
-            Ok(lock) => break lock,
-            Err(LockError::Held(_)) if !patience.is_zero() => {
-                std::thread::sleep(LOCK_EVERY);
-                patience = patience.saturating_sub(LOCK_EVERY);
-            }
-            Err(LockError::Held(pid)) => return Err(FollowError::Locked { journal: journal.clone(), pid }),
-            Err(LockError::Io(error)) => return Err(FollowError::system(dir.display())(error)),
-        }
-    };
     let (events, health) = (Events::new(), Health::default());
     let metrics = Metrics::of_follower(events.clone(), health.clone());
-    let process = Process {
-        config: &config,
-        is_child,
-        storage,
-        telemetry: Telemetry { events, health, metrics },
-        stop,
-    };
-    let (threads, copies, leased) = process.start()?;
-    let report = || process.report(&copies, leased.as_ref());
-    report();
-    while !process.stop.within(STATUS_EVERY) {
-        report();
-    }
-    let until = Instant::now() + STOP_MAX;
-    while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    report();
-    Ok(())
+    Ok(Begun { config, telemetry: Telemetry { events, health, metrics }, stop })
 }
 
 /// The threads of consumers, the copies that they make, and the requests with a lease that clients read.
@@ -256,7 +269,7 @@ impl Process<'_> {
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, FollowError> {
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, FollowError> {
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     thread.map_err(FollowError::system(format!("thread {name}")))
 }

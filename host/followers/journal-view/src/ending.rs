@@ -257,18 +257,20 @@ impl<'a> LegEnd<'a> {
             EndCause::Unknown => {
                 format!("A plugin or an operator ended the request: the reader got {got}.")
             }
-            EndCause::Lost if self.engine_died().is_some() => format!(
-                "The engine died: another one began at {}. The last row was received at {}.{}",
-                self.engine_died().unwrap_or_default(),
-                last(),
-                self.attribute(RequestRecord::NOT_MIGRATED)
-                    .map_or(String::new(), |why| format!(" No engine went on with the request: {why}.")),
-            ),
-            EndCause::Lost => format!(
-                "Nobody ended the request. The last row was received at {}. Then Afterbay stopped waiting for another \
-                 row: none came for abandon_after, or there were too many live requests.",
-                last()
-            ),
+            EndCause::Lost => match self.engine_died() {
+                Some(died) => format!(
+                    "The engine died: another one began at {died}. The last row was received at {}.{}",
+                    last(),
+                    self.info()
+                        .attribute(RequestRecord::NOT_MIGRATED)
+                        .map_or(String::new(), |why| format!(" No engine went on with the request: {why}.")),
+                ),
+                None => format!(
+                    "Nobody ended the request. The last row was received at {}. Then Afterbay stopped waiting for \
+                     another row: none came for abandon_after, or there were too many live requests.",
+                    last()
+                ),
+            },
             _ if self.is_without_row() => format!(
                 "The {sender} ended the request without a row, because the engine's API server aborted it: the client \
                  left, or the API server found a stop string. The last row was received at {}.",
@@ -288,13 +290,9 @@ impl<'a> LegEnd<'a> {
         }
     }
 
-    fn attribute(&self, name: &str) -> Option<&str> {
-        Some(&self.info().attributes.iter().find(|(known, _)| known == name)?.1)
-    }
-
     /// The time of an attribute in Unix milliseconds.
     fn time_of(&self, name: &str) -> Option<String> {
-        let ms: u64 = self.attribute(name)?.parse().ok()?;
+        let ms: u64 = self.info().attribute(name)?.parse().ok()?;
         Some(local_time(ms.saturating_mul(1_000_000)))
     }
 
@@ -305,7 +303,7 @@ impl<'a> LegEnd<'a> {
     /// The engine that went on with the request, or that is to do so.
     fn migrated(&self) -> Option<String> {
         let died = self.engine_died()?;
-        Some(match (self.attribute(RequestRecord::MIGRATED_AT), self.info().state) {
+        Some(match (self.info().attribute(RequestRecord::MIGRATED_AT), self.info().state) {
             (Some(tokens), _) => {
                 format!(
                     "Its engine had died ({died}), and another one went on with it behind {tokens} tokens."
@@ -320,7 +318,7 @@ impl<'a> LegEnd<'a> {
     fn client_left(&self) -> Option<String> {
         let info = self.info();
         let (left, lease) =
-            (self.time_of(RequestRecord::CLIENT_LEFT)?, self.attribute(RequestRecord::LEASE)?);
+            (self.time_of(RequestRecord::CLIENT_LEFT)?, info.attribute(RequestRecord::LEASE)?);
         let is_aborted = self.said() == Some("abort") && !self.is_early() && info.ending == OperatorAbort::No;
         Some(match info.state {
             RequestState::Live => {

@@ -36,9 +36,8 @@ pub struct ReaderEnd {
 impl ReaderEnd {
     /// The end of a request that ended with its engine. `None`: it did not.
     pub fn of_dead_engine(info: &RequestInfo) -> Option<ReaderEnd> {
-        let attribute = |name: &str| Some(&info.attributes.iter().find(|(known, _)| known == name)?.1);
-        attribute(RequestRecord::ENGINE_DIED).filter(|_| info.state == RequestState::Abandoned)?;
-        let why = attribute(RequestRecord::NOT_MIGRATED).map_or(String::new(), |why| format!(": {why}"));
+        info.attribute(RequestRecord::ENGINE_DIED).filter(|_| info.state == RequestState::Abandoned)?;
+        let why = info.attribute(RequestRecord::NOT_MIGRATED).map_or(String::new(), |why| format!(": {why}"));
         let text = Some(format!("503 afterbay: the engine died{why}"));
         Some(ReaderEnd { finish_reason: Some("error".to_owned()), text })
     }

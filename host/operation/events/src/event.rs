@@ -453,6 +453,14 @@ events! {
         stream: Name, requests: u64, waiting: u64,
     } => "stream {stream:?}: another engine began, {requests} requests of the one before it were given up, it is to go on with {waiting}";
 
+    /// Requests of an engine that died wait: the server of the next engine cannot be reached, or says that it is not ready.
+    /// Afterbay asks again each second.
+    ///
+    /// Action: nothing while the engine loads. Else look at `why`, and correct `stream.migration.front_end`.
+    MigrationWaiting, INFO, first 2 of [stream] {
+        stream: Name, why: String,
+    } => "stream {stream:?}: requests wait for the next engine: {why}";
+
     /// An engine goes on with a request of the engine before it, which had sent `tokens` tokens of it.
     RequestMigrated, INFO, first 5 of [stream] {
         stream: Name, rid: String, tokens: u64,
@@ -564,6 +572,18 @@ events! {
     FollowerRecovered, INFO, first 2 of [follower] {
         follower: String, copy: String, failing_s: u64,
     } => "{follower}: {copy} goes on after {failing_s} s";
+
+    /// The copy that `afterbay clients serve` serves gets nothing from NATS. Clients get what it has. Published once until it goes on.
+    ///
+    /// Action: see `why`; check NATS, the credentials and the network.
+    CopyFailed, WARN, first 2 of [from] {
+        from: String, why: String,
+    } => "the copy gets nothing from {from}: {why}";
+
+    /// The copy that `afterbay clients serve` serves goes on.
+    CopyRecovered, INFO, first 2 of [from] {
+        from: String, failing_s: u64,
+    } => "the copy of {from} goes on after {failing_s} s";
 
     /// Segments were removed from the journal before a consumer had read them: the copy lacks the requests that ended in them.
     /// `before` is the first segment after the gap.

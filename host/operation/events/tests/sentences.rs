@@ -202,6 +202,7 @@ fn one_of_each() -> Vec<Event> {
         RowsUnread { stream: name("decode-0"), frame: 2, rows: 3, why: "why it is".into() }.into(),
         LiveRequestsFull { stream: name("decode-0"), limit: 2, given_up: 1 }.into(),
         EngineRestarted { stream: name("decode-0"), requests: 3, waiting: 2 }.into(),
+        MigrationWaiting { stream: name("decode-0"), why: "why it is".into() }.into(),
         RequestMigrated { stream: name("decode-0"), rid: "r-1".into(), tokens: 7 }.into(),
         RequestNotMigrated { stream: name("decode-0"), rid: "r-1".into(), why: "it has a grammar".into() }
             .into(),
@@ -243,6 +244,8 @@ fn one_of_each() -> Vec<Event> {
         .into(),
         FollowerRecovered { follower: "archive".into(), copy: "s3://bucket/prefix".into(), failing_s: 300 }
             .into(),
+        CopyFailed { from: "nats://nats-0:4222".into(), why: "why it is".into() }.into(),
+        CopyRecovered { from: "nats://nats-0:4222".into(), failing_s: 300 }.into(),
         FollowerMissed {
             follower: "usage".into(),
             stream: name("decode-0"),

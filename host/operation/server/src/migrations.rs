@@ -8,12 +8,12 @@ use crate::mutex::lock;
 use crate::requests::Requests;
 use afterbay_config as config;
 use afterbay_events::Events;
-use afterbay_events::event::RequestNotMigrated;
+use afterbay_events::event::{MigrationWaiting, RequestNotMigrated};
 use afterbay_http::{Call, CallError, CapabilityKeys, ServerAddress, call};
 use afterbay_journal::JournalDirectory;
 use afterbay_journal_view::received::received;
 use afterbay_stream::{Interrupted, Interruption, InterruptionSender, StreamHandle};
-use afterbay_wire::{MigrationCall, RequestRecord};
+use afterbay_wire::MigrationCall;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -57,6 +57,8 @@ struct Table {
     handles: HashMap<String, StreamHandle>,
     /// Requests that wait for the pass over the journal, by stream.
     collected: HashMap<String, Vec<Interrupted>>,
+    /// The reason why the next engine does not take requests, by stream, as it was said last.
+    absent: HashMap<String, String>,
     /// The requests that wait, and those that go on and whose call has not ended, by stream and number.
     requests: HashMap<Key, Migration>,
     /// Most requests at once.
@@ -85,9 +87,12 @@ struct Target {
 /// Why a call is over.
 enum Failure {
     /// The engine is not there yet.
-    Absent,
+    Absent(String),
     Refused(String),
 }
+
+/// The reason for requests that waited when a reload took `stream.migration` away.
+const NO_TARGET: &str = "the configuration has no stream.migration any more";
 
 impl Migrations {
     pub(crate) fn new(directory: &Arc<JournalDirectory>, requests: &Requests, events: &Events) -> Migrations {
@@ -114,6 +119,7 @@ impl Migrations {
             Interruption::Began(interrupted) => migrations.take(&stream, interrupted),
             Interruption::Taken(number) => {
                 let mut table = lock(&migrations.0.table);
+                table.absent.remove(&stream);
                 let request = table.requests.get_mut(&(stream.clone(), number));
                 request.map(|request| request.is_taken = true).is_some()
             }
@@ -168,37 +174,40 @@ impl Migrations {
         lock(&self.0.table).forget(|_| true);
     }
 
-    /// Reads the tokens of the requests that were collected, and begins their calls.
+    /// Reads the tokens of the requests that were collected, and calls the engine.
     async fn start(self, stream: String) {
         tokio::time::sleep(COLLECT).await;
         let collected = lock(&self.0.table).collected.remove(&stream).unwrap_or_default();
         let inner = self.0.clone();
         let name = stream.clone();
         let read = tokio::task::spawn_blocking(move || inner.read(&name, collected)).await;
-        for (interrupted, content) in read.unwrap_or_default() {
+        for (interrupted, made) in read.unwrap_or_default() {
             let mut table = lock(&self.0.table);
             // It may have ended since.
             if let Some(request) = table.requests.get_mut(&(stream.clone(), interrupted.number)) {
-                let task = tokio::spawn(self.clone().migrate(stream.clone(), interrupted, content));
+                let task = tokio::spawn(self.clone().migrate(stream.clone(), interrupted, made));
                 request.call = Some(task.abort_handle());
             }
         }
     }
 
     /// Calls the engine until it takes the request, and until its answer has ended.
-    async fn migrate(self, stream: String, interrupted: Interrupted, content: Result<Content, String>) {
+    async fn migrate(self, stream: String, interrupted: Interrupted, made: Result<MigrationCall, String>) {
         let Interrupted { rid, number, .. } = interrupted;
         let key = (stream, number);
-        let why = match content {
+        let why = match made {
             Err(why) => why,
-            Ok(content) => loop {
-                let failure = self.call(&key.0, &rid, &content).await;
+            Ok(made) => loop {
+                let failure = self.call(&key.0, &rid, &made).await;
                 if lock(&self.0.table).requests.get(&key).is_none_or(|request| request.is_taken) {
                     lock(&self.0.table).requests.remove(&key);
                     return;
                 }
                 match failure {
-                    Err(Failure::Absent) => tokio::time::sleep(RETRY_AFTER).await,
+                    Err(Failure::Absent(why)) => {
+                        self.say_absent(&key.0, why);
+                        tokio::time::sleep(RETRY_AFTER).await;
+                    }
                     Err(Failure::Refused(why)) => break why,
                     Ok(()) => break "the engine answered, and sent nothing to Afterbay".to_owned(),
                 }
@@ -216,16 +225,22 @@ impl Migrations {
         }
     }
 
-    async fn call(&self, stream: &str, rid: &str, content: &Content) -> Result<(), Failure> {
+    /// Says once why the requests of a stream wait.
+    fn say_absent(&self, stream: &str, why: String) {
+        let before = lock(&self.0.table).absent.insert(stream.to_owned(), why.clone());
+        if before.as_ref() != Some(&why) {
+            self.0.events.publish(MigrationWaiting { stream: stream.into(), why });
+        }
+    }
+
+    async fn call(&self, stream: &str, rid: &str, made: &MigrationCall) -> Result<(), Failure> {
         let (target, key_file) = {
             let table = lock(&self.0.table);
             (table.targets.get(stream).cloned(), table.key_file.clone())
         };
-        let (Some(Target { engine, migration }), Some(key_file)) = (target, key_file) else {
-            return Err(Failure::Refused("the configuration has no stream.migration any more".to_owned()));
+        let (Some(Target { migration, .. }), Some(key_file)) = (target, key_file) else {
+            return Err(Failure::Refused(NO_TARGET.to_owned()));
         };
-        let made = MigrationCall::new(engine, &content.record, &content.ids, migration.resample);
-        let MigrationCall { path, body, headers } = made.map_err(|why| Failure::Refused(why.to_string()))?;
         let in_file = |file: &Path, why: String| Failure::Refused(format!("{}: {why}", file.display()));
         let keys = CapabilityKeys::read(&key_file).map_err(|why| in_file(&key_file, why))?;
         let token = match &migration.api_key_file {
@@ -236,14 +251,14 @@ impl Migrations {
         let signed = keys.mint_migration(rid, now_s + SIGNED_S);
         let escaped = utf8_percent_encode(rid, PLAIN).to_string();
         let mut all = vec![(HEADER, signed.as_str()), (RID_HEADER, escaped.as_str())];
-        all.extend(headers.iter().map(|(name, value)| (*name, value.as_str())));
-        let server = ServerAddress::Tcp(migration.front_end);
+        all.extend(made.headers.iter().map(|(name, value)| (*name, value.as_str())));
+        let server = ServerAddress::Tcp(migration.front_end.clone());
         let answer = call(
             &server,
             Call {
-                path,
+                path: made.path,
                 token: token.as_deref(),
-                json: Some(&body.to_string()),
+                json: Some(&made.body.to_string()),
                 headers: &all,
                 // The stream ends the call when the request ends.
                 within: Duration::MAX,
@@ -254,34 +269,34 @@ impl Migrations {
         .await;
         match answer {
             Ok((status, _)) if status.is_success() => Ok(()),
-            Ok((status, _)) if status.as_u16() == 503 => Err(Failure::Absent),
             Ok((status, body)) => {
                 let text = String::from_utf8_lossy(&body);
-                Err(Failure::Refused(format!("the engine answered {}: {}", status.as_u16(), text.trim())))
+                let why = format!("the engine answered {}: {}", status.as_u16(), text.trim());
+                Err(if status.as_u16() == 503 { Failure::Absent(why) } else { Failure::Refused(why) })
             }
             // The engine begins, or has died again.
-            Err(CallError::Unreachable(_) | CallError::NoAnswer(_)) => Err(Failure::Absent),
+            Err(error @ (CallError::Unreachable(_) | CallError::NoAnswer(_))) => {
+                Err(Failure::Absent(format!("{}: {error}", migration.front_end)))
+            }
             Err(error @ CallError::Other(_)) => Err(Failure::Refused(error.to_string())),
         }
     }
 }
 
-/// The content of a request with which an engine goes on.
-struct Content {
-    record: RequestRecord,
-    /// The tokens so far.
-    ids: Vec<i64>,
-}
-
 impl Inner {
-    /// Reads the content of requests of a stream in one pass.
-    fn read(&self, stream: &str, requests: Vec<Interrupted>) -> Vec<(Interrupted, Result<Content, String>)> {
+    /// Makes the calls for requests of a stream, whose tokens it reads in one pass.
+    fn read(
+        &self,
+        stream: &str,
+        requests: Vec<Interrupted>,
+    ) -> Vec<(Interrupted, Result<MigrationCall, String>)> {
         let wanted: BTreeMap<u64, u64> =
             requests.iter().map(|request| (request.number, request.received)).collect();
         let first = requests.iter().filter_map(|request| request.record.frame()).min();
         let layouts = self.requests.layouts(stream);
         let reader = afterbay_journal::reader::JournalReader::open(self.directory.path());
         let read = reader.and_then(|journal| journal.stream(stream));
+        let target = lock(&self.table).targets.get(stream).cloned();
         let mut all = match read.and_then(|stream| received(&stream, &layouts, first, &wanted)) {
             Ok(all) => all,
             Err(error) => {
@@ -289,20 +304,21 @@ impl Inner {
                 return requests.into_iter().map(|request| (request, Err(why.clone()))).collect();
             }
         };
-        let mut content = |request: &Interrupted| {
+        let mut made = |request: &Interrupted| {
+            let Target { engine, migration } = target.as_ref().ok_or(NO_TARGET)?;
             let record = request.record.read().ok_or("the journal does not have its record any more")?;
             let ids = all.remove(&request.number).unwrap_or_default();
             if ids.len() as u64 != request.received {
                 let (has, all) = (ids.len(), request.received);
                 return Err(format!("the journal has {has} of its {all} tokens"));
             }
-            Ok(Content { record, ids })
+            MigrationCall::new(*engine, &record, &ids, migration.resample).map_err(|why| why.to_string())
         };
         requests
             .into_iter()
             .map(|request| {
-                let content = content(&request);
-                (request, content)
+                let made = made(&request);
+                (request, made)
             })
             .collect()
     }
@@ -312,6 +328,7 @@ impl Table {
     fn forget(&mut self, is_gone: impl Fn(&str) -> bool) {
         self.collected.retain(|stream, _| !is_gone(stream));
         self.handles.retain(|stream, _| !is_gone(stream));
+        self.absent.retain(|stream, _| !is_gone(stream));
         let gone = self.requests.extract_if(|(stream, _), _| is_gone(stream));
         gone.for_each(|(_, request)| request.end());
     }

@@ -149,6 +149,11 @@ impl RequestInfo {
         RequestInfo { number, rid, ..RequestInfo::default() }
     }
 
+    /// The value of an attribute.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     /// The first frame that has anything of the request.
     pub fn begins(&self) -> FrameNo {
         if self.record_frame.0 == 0 { self.first_frame } else { self.record_frame.min(self.first_frame) }

@@ -75,10 +75,7 @@ impl FromStr for SessionKey {
 impl SessionKey {
     fn of(&self, ended: &EndedRequest) -> Option<String> {
         let record = ended.record.as_ref();
-        let attribute = |wanted: &str| {
-            let found = ended.info.attributes.iter().find(|(name, _)| name == wanted);
-            found.map(|(_, value)| value.clone())
-        };
+        let attribute = |name: &str| ended.info.attribute(name).map(str::to_owned);
         match self {
             SessionKey::Session => record.and_then(|it| it.session.clone()).or_else(|| attribute("session")),
             SessionKey::RoutingKey => record?.routing_key.clone(),

@@ -131,8 +131,7 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
             |it| it.facts.as_ref()?.versions.as_deref().map(Into::into),
         ),
         Of::maybe_text("model", "The attribute `model`, or else the model of the request's record.", |it| {
-            let model = it.info.attributes.iter().find(|(name, _)| name == MODEL).map(|(_, model)| model);
-            model.or_else(|| it.record.as_ref()?.model.as_ref()).map(Into::into)
+            it.info.attribute(MODEL).or_else(|| it.record.as_ref()?.model.as_deref()).map(Into::into)
         }),
         Of::maybe_text("lora", "The LoRA adapter, by the request's record.", |it| {
             it.record.as_ref()?.lora.as_deref().map(Into::into)

@@ -158,7 +158,12 @@ impl Source {
 
     /// The tokens of a stream's model, if the journal is on a machine that has its tokenizer.
     fn tokens(&self, stream: &StreamReader) -> Option<Arc<TokenBytes>> {
-        let named = self.tokenizers.get(stream.name()).cloned();
+        let name = match stream.instance().ok()? {
+            // The configuration names a stream without its instance.
+            Some(instance) => stream.name().strip_prefix(&*instance)?.strip_prefix('.')?,
+            None => stream.name(),
+        };
+        let named = self.tokenizers.get(name).cloned();
         let file = named.or_else(|| Layouts::tokenizer_in(&stream.layout().ok()?).map(PathBuf::from))?;
         let mut known = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(read) = known.get(stream.name()).filter(|read| read.file == file) {

@@ -76,6 +76,8 @@ struct CopiedSegment {
     size: Option<u64>,
     /// Segment before this one.
     previous: Option<SegmentId>,
+    /// The time of the last message about it, Unix nanoseconds.
+    published_unix_ns: u64,
 }
 
 impl CopiedSegment {
@@ -140,11 +142,11 @@ impl Copied {
         &self.replaced
     }
 
-    /// Places a range. A later message counts more than an earlier one.
+    /// Places a range, which was published at this time, Unix nanoseconds. A later message counts more than an earlier one.
     ///
     /// # Errors
     /// The disk refuses it.
-    pub fn place(&mut self, range: &Range) -> Result<(), IoError> {
+    pub fn place(&mut self, range: &Range, published_unix_ns: u64) -> Result<(), IoError> {
         let Range { segment: id, offset, .. } = *range;
         if offset == 0 {
             self.begin(range)?;
@@ -158,6 +160,7 @@ impl Copied {
         }
         self.stream.write(id, offset, &range.bytes)?;
         segment.add(offset, range.end());
+        segment.published_unix_ns = published_unix_ns;
         if let Some(size) = range.size {
             self.stream.truncate(id, size)?;
             segment.cut(size);
@@ -187,6 +190,21 @@ impl Copied {
                 range.after.iter().map(|name| format!("{}.{name}", self.instance)).collect();
             self.stream.set_after(&named)?;
             self.after.clone_from(&range.after);
+        }
+        Ok(())
+    }
+
+    /// Removes the segments that nothing was published of since this time, Unix nanoseconds, but the newest.
+    ///
+    /// # Errors
+    /// The disk refuses the change.
+    pub fn forget_before(&mut self, unix_ns: u64) -> Result<(), IoError> {
+        while self.segments.len() > 1
+            && let Some(oldest) = self.segments.first_entry()
+            && oldest.get().published_unix_ns < unix_ns
+        {
+            self.stream.remove(*oldest.key())?;
+            oldest.remove();
         }
         Ok(())
     }
@@ -254,17 +272,17 @@ mod tests {
         let mut copied = Copied::make(dir.path(), "i", "s").unwrap();
         let path = dir.path().join("i.s").join(id(0).to_string());
         for range in [range(0, 0, b"0123", None), range(0, 2, b"2345", None), range(0, 0, b"0123", None)] {
-            copied.place(&range).unwrap();
+            copied.place(&range, 0).unwrap();
         }
-        copied.place(&range(0, 8, b"89", Some(10))).unwrap();
+        copied.place(&range(0, 8, b"89", Some(10)), 0).unwrap();
         let hole = "bytes 6 to 7 of segment 00000000000000000000-0000000000.seg are in no message";
         assert_eq!(shown(&copied), [hole]);
-        copied.place(&range(0, 6, b"67", None)).unwrap();
+        copied.place(&range(0, 6, b"67", None), 0).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
         assert!(copied.holes().is_empty() && copied.replaced().is_empty());
         // Nothing of segment 1, and only the beginning of segment 2.
-        copied.place(&range(2, 0, b"01", None)).unwrap();
-        copied.place(&range(3, 0, b"01", None)).unwrap();
+        copied.place(&range(2, 0, b"01", None), 0).unwrap();
+        copied.place(&range(3, 0, b"01", None), 0).unwrap();
         assert_eq!(
             shown(&copied),
             [
@@ -279,14 +297,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut copied = Copied::make(dir.path(), "i", "s").unwrap();
         for range in [range(1, 4, b"45", Some(6)), range(2, 0, b"0", Some(1)), range(3, 3, b"3", None)] {
-            copied.place(&range).unwrap();
+            copied.place(&range, 0).unwrap();
         }
         assert_eq!(shown(&copied), [format!("bytes 0 to 2 of segment {} are in no message", id(3))]);
         let is_there = |sequence| dir.path().join("i.s").join(id(sequence).to_string()).exists();
         assert_eq!([1, 2, 3].map(is_there), [false, true, false]);
         // The journal had no segment before: a gap of sequences is a hole.
         let first = Range { previous: None, ..range(5, 0, b"0", None) };
-        copied.place(&first).unwrap();
+        copied.place(&first, 0).unwrap();
         assert!(shown(&copied).contains(&format!(
             "the segments between {} and {} are in no message",
             id(3),
@@ -298,18 +316,36 @@ mod tests {
     fn what_a_journal_writes_again_after_a_loss_of_power_replaces_what_it_had_published() {
         let dir = tempfile::tempdir().unwrap();
         let mut copied = Copied::make(dir.path(), "i", "s").unwrap();
-        copied.place(&range(0, 0, b"0123456789", None)).unwrap();
-        copied.place(&range(1, 0, b"01", None)).unwrap();
+        copied.place(&range(0, 0, b"0123456789", None), 0).unwrap();
+        copied.place(&range(1, 0, b"01", None), 0).unwrap();
         // The disk lost segment 1 and the end of segment 0, and the next segment has another name.
-        copied.place(&range(0, 0, b"0123", None)).unwrap();
-        copied.place(&range(0, 4, b"S", Some(5))).unwrap();
+        copied.place(&range(0, 0, b"0123", None), 0).unwrap();
+        copied.place(&range(0, 4, b"S", Some(5)), 0).unwrap();
         let next = Range { segment: id(2), previous: Some(id(0)), ..range(2, 0, b"0", None) };
-        copied.place(&next).unwrap();
+        copied.place(&next, 0).unwrap();
         assert_eq!(copied.replaced(), [id(0), id(1)]);
         assert!(copied.holes().is_empty());
         let dir = dir.path().join("i.s");
         assert_eq!(std::fs::read(dir.join(id(0).to_string())).unwrap(), b"0123S");
         assert!(!dir.join(id(1).to_string()).exists());
+    }
+
+    #[test]
+    fn segments_of_which_nothing_is_published_for_some_time_are_forgotten_but_the_newest() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut copied = Copied::make(dir.path(), "i", "s").unwrap();
+        for (sequence, published) in [(0, 5), (1, 6), (2, 7)] {
+            copied.place(&range(sequence, 0, b"01", Some(2)), published).unwrap();
+        }
+        let there = || {
+            let is_there = |sequence| dir.path().join("i.s").join(id(sequence).to_string()).exists();
+            [0, 1, 2].map(is_there)
+        };
+        copied.forget_before(6).unwrap();
+        assert_eq!(there(), [false, true, true]);
+        copied.forget_before(100).unwrap();
+        assert_eq!(there(), [false, false, true]);
+        assert!(copied.holes().is_empty());
     }
 
     #[test]

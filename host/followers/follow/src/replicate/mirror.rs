@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use afterbay_config::nats_servers;
+use afterbay_config as config;
 use afterbay_journal::IoError;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::DeliverPolicy;
@@ -52,9 +52,6 @@ impl Filter {
 /// The reason why no copy can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
-    /// The URL of the servers is wrong.
-    #[error("{0}")]
-    Url(String),
     /// The servers cannot be reached, or refuse.
     #[error("{servers}: {why}")]
     Nats {
@@ -82,7 +79,7 @@ pub enum MirrorError {
 /// A copy of the journals of all instances. Each stream's directory has the name of the instance, a dot, and the name of the stream.
 pub struct Mirror {
     dir: PathBuf,
-    servers: Vec<String>,
+    from: config::Replicate,
     filter: Filter,
     streams: BTreeMap<String, Copied>,
     /// Sequence in the JetStream stream of the next message.
@@ -94,15 +91,15 @@ pub struct Mirror {
     runtime: Runtime,
 }
 
-/// Fills a directory with what the servers have now. The directory exists and is empty. `url`: `nats://HOST[:PORT]`, several
-/// separated by commas. The environment has the credentials: `NATS_CREDS`, `NATS_USER` and `NATS_PASSWORD`, or `NATS_TOKEN`.
+/// Fills a directory with what the servers have now. The directory exists and is empty. Without a credentials file, the environment
+/// has the credentials: `NATS_CREDS`, `NATS_USER` and `NATS_PASSWORD`, or `NATS_TOKEN`.
 ///
 /// # Errors
 /// The servers have nothing, cannot be reached or refuse, or the disk refuses the files.
-pub fn mirror(url: &str, filter: Filter, dir: &Path) -> Result<Mirror, MirrorError> {
+pub fn mirror(from: &config::Replicate, filter: Filter, dir: &Path) -> Result<Mirror, MirrorError> {
     let mut mirror = Mirror {
         dir: dir.to_owned(),
-        servers: nats_servers(url).map_err(MirrorError::Url)?,
+        from: from.clone(),
         filter,
         streams: BTreeMap::new(),
         next_sequence: 0,
@@ -146,7 +143,7 @@ impl Mirror {
         let mut following = match self.following.take() {
             Some(following) => following,
             None => {
-                let connect = connect_and_follow(&self.servers, &self.filter, self.next_sequence);
+                let connect = connect_and_follow(&self.from, &self.filter, self.next_sequence);
                 let (following, from) = self.runtime.block_on(connect).map_err(|why| self.refused(why))?;
                 self.next_sequence = from;
                 following
@@ -175,8 +172,19 @@ impl Mirror {
         }
     }
 
+    /// Removes the segments that nothing was published of since this time, Unix nanoseconds, but each stream's newest.
+    ///
+    /// # Errors
+    /// The disk refuses the change.
+    pub fn forget_before(&mut self, unix_ns: u64) -> Result<(), MirrorError> {
+        for copied in self.streams.values_mut() {
+            copied.forget_before(unix_ns)?;
+        }
+        Ok(())
+    }
+
     fn shown(&self) -> String {
-        self.servers.join(",")
+        self.from.nats.join(",")
     }
 
     fn refused(&self, why: String) -> MirrorError {
@@ -184,9 +192,9 @@ impl Mirror {
     }
 
     fn fetch(&mut self) -> Result<(), MirrorError> {
-        let (servers, subject) = (self.servers.clone(), self.filter.subject());
+        let (from, subject) = (self.from.clone(), self.filter.subject());
         let opened = self.runtime.block_on(async {
-            let nats = Nats::connect(&servers, &Credentials::load(None)?).await?;
+            let nats = connect(&from).await?;
             let stream = nats.stream().await?;
             let with_subjects =
                 stream.info_with_subjects(&subject).await.map_err(|error| error.to_string())?;
@@ -246,8 +254,10 @@ impl Mirror {
 
     /// Places a message.
     fn take(&mut self, message: &Message) -> Result<(), MirrorError> {
+        let mut published_unix_ns = 0;
         if let Ok(info) = message.info() {
             self.next_sequence = self.next_sequence.max(info.stream_sequence + 1);
+            published_unix_ns = u64::try_from(info.published.unix_timestamp_nanos()).unwrap_or(0);
         }
         let named = range::parse_subject(&message.subject);
         let Some(((instance, stream), range)) = named.zip(read(message)) else {
@@ -259,7 +269,7 @@ impl Mirror {
             self.streams.insert(subject.clone(), Copied::make(&self.dir, &instance, &stream)?);
         }
         match self.streams.get_mut(&subject) {
-            Some(copied) => Ok(copied.place(&range)?),
+            Some(copied) => Ok(copied.place(&range, published_unix_ns)?),
             None => Ok(()),
         }
     }
@@ -275,13 +285,17 @@ fn since_time(unix_ns: u64) -> Result<DeliverPolicy, String> {
     Ok(DeliverPolicy::ByStartTime { start_time })
 }
 
+async fn connect(from: &config::Replicate) -> Result<Nats, String> {
+    Nats::connect(&from.nats, &Credentials::load(from.credentials.as_deref())?).await
+}
+
 /// Connects, and follows the messages from this sequence on. Returns the connection with the messages, and the sequence.
 async fn connect_and_follow(
-    servers: &[String],
+    from: &config::Replicate,
     filter: &Filter,
     next_sequence: u64,
 ) -> Result<((Nats, Ordered), u64), String> {
-    let nats = Nats::connect(servers, &Credentials::load(None)?).await?;
+    let nats = connect(from).await?;
     let stream = nats.stream().await?;
     // A server that has lost its newest messages gives their numbers to others.
     let start_sequence = next_sequence.min(stream.cached_info().state.last_sequence + 1);

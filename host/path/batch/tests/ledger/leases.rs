@@ -40,8 +40,7 @@ fn a_lease_begins_when_the_client_leaves_and_ends_with_the_request() {
     stream.restart(true);
     let journal = JournalReader::open(stream.dir.path()).unwrap();
     let [a] = &journal.stream("s").unwrap().lives("a").unwrap()[..] else { panic!("one request") };
-    let left = a.request.attributes.iter().find(|(name, _)| name == RequestRecord::CLIENT_LEFT);
-    assert_eq!(left, Some(&("client_left".to_owned(), at.to_string())));
+    assert_eq!(a.request.attribute(RequestRecord::CLIENT_LEFT), Some(&*at.to_string()));
 }
 
 #[test]

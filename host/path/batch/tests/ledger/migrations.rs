@@ -41,8 +41,7 @@ fn restart_engine(stream: &mut Stream) -> Vec<u64> {
 }
 
 fn attribute(life: &RequestHistory, name: &str) -> Option<String> {
-    let mut of_name = life.request.attributes.iter().filter(|(known, _)| known == name);
-    of_name.next().map(|(_, value)| value.clone())
+    life.request.attribute(name).map(str::to_owned)
 }
 
 fn lives(stream: &Stream, rid: &str) -> Vec<RequestHistory> {

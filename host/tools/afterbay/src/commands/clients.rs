@@ -1,5 +1,6 @@
 //! `afterbay clients`: what an operator does for clients that read their requests again.
 
+use crate::commands::follow::become_follower;
 use afterbay_config::Clients;
 use afterbay_http::CapabilityKeys;
 use afterbay_terminal as screen;
@@ -23,6 +24,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum Command {
     Token(TokenArgs),
+    Serve(ServeArgs),
 }
 
 /// Print a token with which one request can be read at the address of `[clients]`
@@ -43,9 +45,27 @@ struct TokenArgs {
     config: Option<PathBuf>,
 }
 
+/// Serve the clients of a fleet from its copy in NATS, on a machine without an engine
+///
+/// `[replicate]` of the configuration names NATS, `[clients]` the address and the secret. The copy of the last `clients.keep` lies in a
+/// temporary directory. The work is done by the binary `afterbay-follow`, in the directory of this one.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  AFTERBAY_CONFIG=/etc/afterbay/afterbay.toml afterbay clients serve")]
+struct ServeArgs {
+    /// The configuration file of one of the fleet
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
+    config: Option<PathBuf>,
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Command::Token(TokenArgs { id, lasts, config }) = args.command;
-    let config = config.context("clients token needs the configuration: --config FILE or AFTERBAY_CONFIG")?;
+    match args.command {
+        Command::Token(args) => print_token(args),
+        Command::Serve(ServeArgs { config }) => become_follower("clients", &named(config)?),
+    }
+}
+
+fn print_token(TokenArgs { id, lasts, config }: TokenArgs) -> anyhow::Result<ExitCode> {
+    let config = named(config)?;
     let loaded =
         afterbay_server::load_config(&config, true).map_err(|problems| anyhow!(problems.join("\n")))?;
     let Clients { key_file, .. } =
@@ -55,6 +75,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     screen::say(keys.mint(&id, (now + lasts).as_secs()));
     Ok(ExitCode::SUCCESS)
+}
+
+fn named(config: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    config.context("the configuration is needed: --config FILE or AFTERBAY_CONFIG")
 }
 
 fn parse_for(text: &str) -> Result<Duration, String> {

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Follow a journal: archive, replica, records of usage and traces
@@ -18,7 +18,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(Args { config }: Args) -> anyhow::Result<ExitCode> {
+    become_follower("follow", &config)
+}
+
+/// Becomes a command of `afterbay-follow`. Returns only if that fails.
+pub(crate) fn become_follower(command: &str, config: &Path) -> anyhow::Result<ExitCode> {
     let binary = afterbay_journal_view::follower::follow_binary().map_err(anyhow::Error::msg)?;
-    let error = Command::new(&binary).arg("follow").arg("--config").arg(config).exec();
+    let error = Command::new(&binary).arg(command).arg("--config").arg(config).exec();
     Err(error).with_context(|| binary.display().to_string())
 }

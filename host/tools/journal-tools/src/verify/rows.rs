@@ -50,8 +50,7 @@ pub(super) fn recount(stream: &StreamReader) -> anyhow::Result<Option<Recount>> 
     let mut rids = HashSet::new();
     for info in stream.requests(RequestFilter::default())? {
         let info = info?;
-        let is_session =
-            info.attributes.iter().any(|(name, value)| name == RequestRecord::RESUMABLE && value == "true");
+        let is_session = info.attribute(RequestRecord::RESUMABLE) == Some("true");
         let continues = !rids.insert(info.rid.clone()) || is_session;
         if info.state != RequestState::Live && info.erased.is_none() {
             requests.insert(info.number.0, Counted::new(info, continues));
@@ -96,7 +95,7 @@ pub(super) fn recount(stream: &StreamReader) -> anyhow::Result<Option<Recount>> 
 
 impl Counted {
     fn new(info: RequestInfo, continues: bool) -> Counted {
-        let is_migrated = info.attributes.iter().any(|(name, _)| name == RequestRecord::MIGRATED_AT);
+        let is_migrated = info.attribute(RequestRecord::MIGRATED_AT).is_some();
         Counted {
             info,
             continues,

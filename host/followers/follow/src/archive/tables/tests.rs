@@ -397,11 +397,11 @@ fn the_queries_of_the_page_give_the_same_in_duckdb_and_polars_and_what_the_reque
     let mut sums: BTreeMap<(String, u64), ([u64; 4], Vec<u64>)> = BTreeMap::new();
     let ended = scene.ended();
     for request in &ended {
-        let tenant = request.info.attributes.iter().find(|(name, _)| name == "tenant").unwrap();
+        let tenant = request.info.attribute("tenant").unwrap();
         let hour = request.info.last_unix_ns / (3_600_000 * MS);
         let facts = request.facts.as_ref().unwrap();
         let ([requests, prompt, received, forwarded], times) =
-            sums.entry((tenant.1.clone(), hour)).or_default();
+            sums.entry((tenant.to_owned(), hour)).or_default();
         *requests += 1;
         *prompt += facts.prompt_tokens.unwrap();
         *received += request.info.received;
