@@ -50,7 +50,7 @@ struct TokenArgs {
 /// `[replicate]` of the configuration names NATS, `[clients]` the address and the secret. The copy of the last `clients.keep` lies in a
 /// temporary directory. The work is done by the binary `afterbay-follow`, in the directory of this one.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  AFTERBAY_CONFIG=/etc/afterbay/afterbay.toml afterbay clients serve")]
+#[command(after_help = "Example:\n  afterbay clients serve --config /etc/afterbay/afterbay.toml")]
 struct ServeArgs {
     /// The configuration file of one of the fleet
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
