@@ -153,3 +153,22 @@ fn an_engine_that_is_not_there_yet_is_asked_again_and_one_that_refuses_ends_the_
     assert_eq!(ended["text"], "503 afterbay: the engine died: the engine answered 403: no token");
     assert_eq!(afterbay.stop(), 0);
 }
+
+#[test]
+fn a_request_does_not_go_on_behind_a_frame_that_may_have_its_tokens() {
+    let sandbox = Sandbox::new();
+    let (_server, config) = with_migration(&sandbox);
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut first = engine(&sandbox);
+    first.send(&record(RID, &PROMPT, Some(60_000)));
+    first.send(&batch(Pickle, vec![SynthRequest::new(RID).row(&[10])]));
+    first.send(b"a frame of another format");
+    (0..2).for_each(|_| _ = reader.frame());
+    drop(first);
+    afterbay.until_metrics("the engine has died", |metrics| metrics.stream("senders") == 0);
+    let _second = engine(&sandbox);
+    let why = afterbay.event("RequestNotMigrated")["why"].clone();
+    assert_eq!(why, "frame 4 was not understood, and may have its tokens");
+    assert_eq!(afterbay.stop(), 0);
+}

@@ -15,7 +15,7 @@ use afterbay_journal_view::received::received;
 use afterbay_stream::{Interrupted, Interruption, InterruptionSender, StreamHandle};
 use afterbay_wire::MigrationCall;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -290,14 +290,13 @@ impl Inner {
         stream: &str,
         requests: Vec<Interrupted>,
     ) -> Vec<(Interrupted, Result<MigrationCall, String>)> {
-        let wanted: BTreeMap<u64, u64> =
-            requests.iter().map(|request| (request.number, request.received)).collect();
+        let numbers: Vec<u64> = requests.iter().map(|request| request.number).collect();
         let first = requests.iter().filter_map(|request| request.record.frame()).min();
         let layouts = self.requests.layouts(stream);
         let reader = afterbay_journal::reader::JournalReader::open(self.directory.path());
         let read = reader.and_then(|journal| journal.stream(stream));
         let target = lock(&self.table).targets.get(stream).cloned();
-        let mut all = match read.and_then(|stream| received(&stream, &layouts, first, &wanted)) {
+        let mut all = match read.and_then(|stream| received(&stream, &layouts, first, &numbers)) {
             Ok(all) => all,
             Err(error) => {
                 let why = format!("the journal cannot be read: {error}");
@@ -307,7 +306,11 @@ impl Inner {
         let mut made = |request: &Interrupted| {
             let Target { engine, migration } = target.as_ref().ok_or(NO_TARGET)?;
             let record = request.record.read().ok_or("the journal does not have its record any more")?;
-            let ids = all.remove(&request.number).unwrap_or_default();
+            let begun = request.record.frame().unwrap_or_default();
+            if let Some(frame) = all.not_understood.filter(|frame| *frame > begun) {
+                return Err(format!("frame {frame} was not understood, and may have its tokens"));
+            }
+            let ids = all.ids.remove(&request.number).unwrap_or_default();
             if ids.len() as u64 != request.received {
                 let (has, all) = (ids.len(), request.received);
                 return Err(format!("the journal has {has} of its {all} tokens"));
