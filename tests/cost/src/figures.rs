@@ -1,4 +1,4 @@
-//! The committed figures, and the rule for a stage that costs more: a line in CHANGELOG.md says why.
+//! The committed figures, and the growth that is a finding.
 
 use anyhow::Context;
 use std::collections::BTreeMap;
@@ -18,8 +18,6 @@ pub type CaseFigures = Vec<(String, f64)>;
 pub struct Figures {
     /// The version of the compiler, as `rustc 1.95.0`.
     pub compiler: String,
-    /// The stages whose growth CHANGELOG.md explained when the figures were taken.
-    pub explained: Vec<String>,
     /// The name of a case, such as `msgpack.64`, and its figures.
     pub cases: Vec<(String, CaseFigures)>,
 }
@@ -32,11 +30,6 @@ impl Figures {
         for (name, value) in file {
             if let Some(compiler) = value.as_str() {
                 figures.compiler = compiler.to_owned();
-                continue;
-            }
-            if let Some(stages) = value.as_array() {
-                figures.explained =
-                    stages.iter().filter_map(|stage| Some(stage.as_str()?.to_owned())).collect();
                 continue;
             }
             let stages = value.as_table().with_context(|| format!("{name} is not a table"))?;
@@ -53,8 +46,8 @@ impl Figures {
     pub fn to_toml(&self) -> String {
         let mut text = format!(
             "# Instructions a row of each stage, by encoding and rows a frame, and system calls a frame.\n\
-             # `make bench-cost BLESS=1` writes this file.\n\ncompiler = {:?}\nexplained = {:?}\n",
-            self.compiler, self.explained
+             # `make bench-cost BLESS=1` writes this file.\n\ncompiler = {:?}\n",
+            self.compiler
         );
         for (case, stages) in &self.cases {
             let _ = write!(text, "\n[{case:?}]\n");
@@ -71,16 +64,13 @@ impl Figures {
         stages.iter().find(|(name, _)| name == stage).map(|(_, figure)| *figure)
     }
 
-    /// The figures that grew by more than a twentieth since `last`, each as a sentence. A stage with a new reason may grow.
+    /// The figures that grew by more than a twentieth since `last`, each as a sentence.
     pub fn grown(&self, last: &Figures) -> Vec<String> {
-        let reasons =
-            |figures: &Figures, stage: &str| figures.explained.iter().filter(|it| *it == stage).count();
         let all = self
             .cases
             .iter()
             .flat_map(|(case, stages)| stages.iter().map(move |(stage, now)| (case, stage, *now)));
-        let unexplained = all.filter(|(_, stage, _)| reasons(self, stage) <= reasons(last, stage));
-        let grown = unexplained.filter_map(|(case, stage, now)| {
+        let grown = all.filter_map(|(case, stage, now)| {
             let last = last.get(case, stage)?;
             let rows: f64 = case.rsplit('.').next()?.parse().ok()?;
             let is_grown = now > last * (1.0 + GROWTH_MAX) && now > last + NOISE_PER_FRAME / rows;
@@ -91,44 +81,27 @@ impl Figures {
     }
 }
 
-/// The stages whose growth the newest section of CHANGELOG.md explains, once for each line `- Cost of decode, take: …`.
-pub fn explained(changelog: &str) -> Vec<String> {
-    let lines = changelog.split("\n## ").nth(1).unwrap_or_default().lines();
-    let stages = lines.filter_map(|line| line.strip_prefix("- Cost of ")?.split_once(':'));
-    stages.flat_map(|(stages, _)| stages.split(", ")).map(str::to_owned).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn figures(decode: f64, join: f64, explained: &[&str]) -> Figures {
+    fn figures(decode: f64, join: f64) -> Figures {
         let stages = vec![("decode".to_owned(), decode), ("join".to_owned(), join)];
-        let explained = explained.iter().map(|stage| (*stage).to_owned()).collect();
-        Figures { compiler: "rustc 1".to_owned(), explained, cases: vec![("pickle.64".to_owned(), stages)] }
+        Figures { compiler: "rustc 1".to_owned(), cases: vec![("pickle.64".to_owned(), stages)] }
     }
 
     #[test]
     fn figures_are_read_as_they_were_written() {
-        for explained in [&[][..], &["decode", "take"]] {
-            let written = figures(812.4, 0.0, explained);
-            assert_eq!(Figures::parse(&written.to_toml()).unwrap(), written);
-        }
+        let written = figures(812.4, 0.0);
+        assert_eq!(Figures::parse(&written.to_toml()).unwrap(), written);
     }
 
     #[test]
-    fn a_stage_that_grows_by_more_than_a_twentieth_needs_a_new_reason() {
-        let last = figures(100.0, 10.0, &["decode"]);
-        let grown = |decode, join, explained| figures(decode, join, explained).grown(&last);
-        assert_eq!(grown(105.0, 10.9, &["decode"]), [""; 0]);
-        assert_eq!(grown(105.2, 5.0, &["decode"]), ["pickle.64: decode needs 105.2, 5.2 % more than 100.0"]);
-        assert_eq!(grown(120.0, 10.0, &["decode", "decode"]), [""; 0]);
-        assert_eq!(grown(120.0, 15.0, &["decode", "decode"]).len(), 1);
-    }
-
-    #[test]
-    fn a_reason_is_a_line_of_the_newest_section() {
-        let changelog = "# Changelog\n\n## 1.1\n\n- Cost of decode, take: because\n- Other\n\n## 1.0\n\n- Cost of join: x\n";
-        assert_eq!(explained(changelog), ["decode", "take"]);
+    fn a_stage_that_grows_by_more_than_a_twentieth_is_a_finding() {
+        let last = figures(100.0, 10.0);
+        let grown = |decode, join| figures(decode, join).grown(&last);
+        assert_eq!(grown(105.0, 10.9), [""; 0]);
+        assert_eq!(grown(105.2, 5.0), ["pickle.64: decode needs 105.2, 5.2 % more than 100.0"]);
+        assert_eq!(grown(120.0, 15.0).len(), 2);
     }
 }

@@ -82,14 +82,25 @@ impl<T> Requests<T> {
     /// The live request of the batch's next row, if there is one with this `rid`.
     #[inline]
     pub fn find_next(&mut self, rid: &[u8]) -> Option<JournalRequest> {
-        // An expected request may have ended.
-        let has_rid = |request: &JournalRequest| {
-            is_live(&self.numbers, *request) && self.rids[request.slot()].as_bytes() == rid
-        };
-        let expected = self.roster.expected().into_iter().flatten().find(has_rid);
-        let found = expected.or_else(|| self.find(rid))?;
-        self.roster.match_next(found);
+        if let Some(request) = self.roster.expected().filter(|request| self.has_rid(*request, rid)) {
+            self.roster.match_expected(request);
+            return Some(request);
+        }
+        self.find_other(rid)
+    }
+
+    /// The live request of a row that has not the expected one.
+    fn find_other(&mut self, rid: &[u8]) -> Option<JournalRequest> {
+        let behind = self.roster.behind_expected().filter(|request| self.has_rid(*request, rid));
+        let found = behind.or_else(|| self.find(rid))?;
+        self.roster.match_other(found);
         Some(found)
+    }
+
+    /// Whether a request has this `rid`, and has not ended.
+    #[inline]
+    fn has_rid(&self, request: JournalRequest, rid: &[u8]) -> bool {
+        is_live(&self.numbers, request) && self.rids[request.slot()].as_bytes() == rid
     }
 
     /// The live request with this `rid`.

@@ -82,23 +82,33 @@ impl Roster {
         rows
     }
 
-    /// The request that is expected to have the next row, and the one expected after it.
+    /// The request that is expected to have the next row.
     #[inline]
-    pub fn expected(&self) -> [Option<JournalRequest>; 2] {
-        [self.last.get(self.cursor).copied(), self.last.get(self.cursor + 1).copied()]
+    pub fn expected(&self) -> Option<JournalRequest> {
+        self.last.get(self.cursor).copied()
+    }
+
+    /// The request that is expected after that one.
+    pub fn behind_expected(&self) -> Option<JournalRequest> {
+        self.last.get(self.cursor + 1).copied()
+    }
+
+    /// Gives the next row to the expected request.
+    #[inline]
+    pub fn match_expected(&mut self, request: JournalRequest) {
+        if self.cursor != self.now.len() {
+            self.row_of[request.slot()] = self.now.len() as u32;
+        }
+        self.now.push(request);
+        self.cursor += 1;
     }
 
     /// Gives the next row to this request. The requests behind it in the last batch are expected next.
-    #[inline]
-    pub fn match_next(&mut self, request: JournalRequest) {
-        let row = match self.expected() {
-            [Some(expected), _] if expected == request => Some(self.cursor),
-            _ => {
-                let row = self.row_of.get(request.slot()).map_or(usize::MAX, |row| *row as usize);
-                (self.last.get(row) == Some(&request)).then_some(row)
-            }
-        };
-        self.cursor = row.map_or(self.cursor, |row| row + 1);
+    pub fn match_other(&mut self, request: JournalRequest) {
+        let row = self.row_of.get(request.slot()).map_or(usize::MAX, |row| *row as usize);
+        if self.last.get(row) == Some(&request) {
+            self.cursor = row + 1;
+        }
         self.push(request);
     }
 
