@@ -22,7 +22,7 @@ const HASH_BITS: u32 = 53;
 /// One JSON object a request, in the order of arrival: `timestamp` in seconds since the first request, `input_length` and
 /// `output_length` in tokens, and in `hash_ids` a number for each block of the prompt. Two prompts share a number if they are equal up to
 /// the end of that block. The numbers tell nothing else about the prompts, and are others each time. vLLM reads the file with
-/// `--dataset-name timed_trace`, GuideLLM with `trace_mooncake` and the same size of a block; with --block-tokens 512 --milliseconds it
+/// `--dataset-name timed_trace`, GuideLLM as `mooncake` with the same size of a block; with --block-tokens 512 --milliseconds it
 /// is a trace of Mooncake, as AIPerf reads it. Only requests that have ended, each with the tokens that it got.
 #[derive(clap::Args)]
 #[command(
