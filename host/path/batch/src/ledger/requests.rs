@@ -257,6 +257,26 @@ mod tests {
     }
 
     #[test]
+    fn the_row_behind_a_request_is_expected_to_be_of_the_one_that_was_behind_it_in_the_last_batch() {
+        let mut requests = hundred();
+        // The rows of 0 and 40 are gone, and that of 60 stands before that of 50.
+        let order = (1..40).chain(41..50).chain([60]).chain(50..60).chain(61..100);
+        requests.begin_batch();
+        for at in order {
+            assert_eq!(requests.find_next(format!("req-{at:02}").as_bytes()), requests.numbered(at + 1));
+            if !(39..61).contains(&at) && at < 99 {
+                assert_eq!(requests.roster.expected(), requests.numbered(at + 2), "behind {at}");
+            }
+        }
+        requests.end_batch(None);
+        // What was in the last batch counts, and not where it was before.
+        requests.begin_batch();
+        assert_eq!(requests.find_next(b"req-30"), Some(handle(31, 30)));
+        let [expected, behind] = [requests.roster.expected(), requests.roster.behind_expected()];
+        assert_eq!([expected, behind], [Some(handle(32, 31)), Some(handle(33, 32))]);
+    }
+
+    #[test]
     fn a_rid_of_an_ended_request_is_unknown_although_the_bytes_of_the_column_are_the_same() {
         let mut requests = hundred();
         let all = rids(0..100);
