@@ -13,9 +13,6 @@ pub mod traffic;
 pub mod carried;
 pub mod loads;
 
-// Its journal.
-mod disk;
-
 // Its counts.
 pub mod callgrind;
 pub mod figures;

@@ -1,6 +1,7 @@
 //! A disk on which large parts of zeros take no room: a journal of 100 GB whose frames are zeros fits into 2 GB.
 
-use afterbay_journal::storage::{BootClock, DirEntry, Disk, File, Lock, LockError, Storage};
+use afterbay_journal::storage::{Disk, File, Storage};
+use afterbay_sim_disk::AlmostDisk;
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,51 +9,12 @@ use std::sync::Arc;
 /// Parts of zeros from this size on are left out.
 const HOLE_BYTES: usize = 64 << 10;
 
-/// [`Disk`] with holes.
-pub(super) struct HollowDisk;
-
 struct HollowFile(Arc<dyn File>);
 
-impl Storage for HollowDisk {
-    fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        Disk.make_dir(dir)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        Disk.list(dir)
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(HollowFile(Disk.create(path)?)))
-    }
-
-    fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>> {
-        Disk.open(path, write)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        Disk.remove(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        Disk.sync_dir(dir)
-    }
-
-    fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError> {
-        Disk.lock(dir)
-    }
-
-    fn now_unix_ns(&self) -> u64 {
-        Disk.now_unix_ns()
-    }
-
-    fn steady(&self) -> Option<BootClock> {
-        Disk.steady()
-    }
+/// [`Disk`] with holes.
+pub(super) fn hollow_disk() -> Arc<dyn Storage> {
+    let create = |path: &Path| Ok(Arc::new(HollowFile(Disk.create(path)?)) as Arc<dyn File>);
+    Arc::new(AlmostDisk { create, has_boot_clock: true })
 }
 
 impl File for HollowFile {

@@ -1,6 +1,6 @@
 //! Makes a journal with the records that a stream would write, faster than a stream.
 
-use super::hollow_disk::HollowDisk;
+use super::hollow_disk::hollow_disk;
 use afterbay_journal::storage::{Disk, Storage};
 use afterbay_journal::{
     Background, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage, RowFinish,
@@ -41,7 +41,7 @@ impl JournalMaker {
         bytes: u64,
         has_holes: bool,
     ) -> anyhow::Result<JournalMaker> {
-        let storage: Arc<dyn Storage> = if has_holes { Arc::new(HollowDisk) } else { Arc::new(Disk) };
+        let storage: Arc<dyn Storage> = if has_holes { hollow_disk() } else { Arc::new(Disk) };
         let options = JournalOptions { sync: SyncPolicy::None, segment_bytes, ..JournalOptions::default() };
         let directory = JournalDirectory::open_on(storage, dir, options, Background::Caller)?;
         let (writer, _) = directory.stream(STREAM)?;

@@ -53,6 +53,7 @@ fn attributes_outlive_segments_and_kills_and_a_start_asks_for_none_again() {
             None => String::new(),
         };
         assert_eq!(tenant(&info), expected, "{}", info.rid);
+        assert_eq!(info.attribute("tenant"), info.rid.split_once('-').map(|(tenant, _)| tenant));
     }
     assert!(stream(&disk).verify().unwrap().problems.is_empty());
     assert_eq!(stream(&disk).lives("acme-1").unwrap()[0].request.attributes.len(), 2);

@@ -3,15 +3,16 @@
 use std::io;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::disk::{Faults, SimDisk};
 use crate::support::*;
 use afterbay_journal::reader::{ReadFrom, StreamReader};
-use afterbay_journal::storage::{BootClock, DirEntry, Disk, File, Lock, LockError, Storage};
+use afterbay_journal::storage::{Disk, File, Storage};
 use afterbay_journal::*;
+use afterbay_sim_disk::AlmostDisk;
 
 fn numbers(stream: &StreamReader) -> Vec<u64> {
     stream.frames(ReadFrom::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect()
@@ -266,55 +267,21 @@ impl File for Full {
     }
 }
 
-/// The machine's disk, with `/dev/full` for segments while the flag is set.
-struct FullDisk(Mutex<bool>);
-
-impl Storage for FullDisk {
-    fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        Disk.make_dir(dir)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        Disk.list(dir)
-    }
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        match *self.0.lock().unwrap() {
-            true => Ok(Arc::new(Full(std::fs::File::options().write(true).open("/dev/full")?))),
-            false => Disk.create(path),
-        }
-    }
-    fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>> {
-        Disk.open(path, write)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        Disk.remove(path)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        Disk.sync_dir(dir)
-    }
-    fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError> {
-        Disk.lock(dir)
-    }
-    fn now_unix_ns(&self) -> u64 {
-        Disk.now_unix_ns()
-    }
-    fn steady(&self) -> Option<BootClock> {
-        Disk.steady()
-    }
-}
-
 #[test]
 fn the_kernels_full_device_is_an_error_until_it_has_room() {
     let dir = tempfile::tempdir().unwrap();
-    let full = Arc::new(FullDisk(Mutex::new(true)));
-    let directory =
-        JournalDirectory::open_on(full.clone(), dir.path(), options(), Background::Caller).unwrap();
+    let is_full = Arc::new(AtomicBool::new(true));
+    let of_disk = is_full.clone();
+    let create = move |path: &Path| match of_disk.load(Ordering::Relaxed) {
+        true => Ok(Arc::new(Full(std::fs::File::options().write(true).open("/dev/full")?)) as Arc<dyn File>),
+        false => Disk.create(path),
+    };
+    let disk = Arc::new(AlmostDisk { create, has_boot_clock: true });
+    let directory = JournalDirectory::open_on(disk, dir.path(), options(), Background::Caller).unwrap();
     let (mut writer, _) = directory.stream("s").unwrap();
     let WriteError::Io(error) = writer.append(b"one", 1).unwrap_err() else { panic!() };
     assert_eq!(error.source.raw_os_error(), Some(28));
-    *full.0.lock().unwrap() = false;
+    is_full.store(false, Ordering::Relaxed);
     assert_eq!(step(&mut writer, &[], b"one", 1), FrameNo(1));
 }
 
