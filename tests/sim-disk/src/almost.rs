@@ -52,7 +52,7 @@ impl<C: Fn(&Path) -> io::Result<Arc<dyn File>> + Send + Sync> Storage for Almost
     }
 
     fn steady(&self) -> Option<BootClock> {
-        // Where the clock is not there, reading it would end the process.
+        // Valgrind ends a process that reads a clock which is not there.
         if self.has_boot_clock { Disk.steady() } else { None }
     }
 }

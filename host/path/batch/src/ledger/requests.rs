@@ -269,7 +269,7 @@ mod tests {
             }
         }
         requests.end_batch(None);
-        // What was in the last batch counts, and not where it was before.
+        // The row in the last batch counts, and not an earlier one.
         requests.begin_batch();
         assert_eq!(requests.find_next(b"req-30"), Some(handle(31, 30)));
         let [expected, behind] = [requests.roster.expected(), requests.roster.behind_expected()];
