@@ -25,6 +25,9 @@ use crate::tap::Tap;
 use crate::traces::{self, Traces};
 use crate::usage::{self, Usage};
 
+/// The tables of the configuration that a follower of a journal reads.
+pub(crate) const TABLES: [&str; 8] =
+    ["journal", "log", "traces", "replicate", "archive", "usage", "clients", "tap"];
 /// Time between two status files.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait for the lock, and the time between two tries.
@@ -86,7 +89,7 @@ pub struct LogOptions {
 /// # Errors
 /// The configuration is wrong, another process follows the journal, or the system refuses something.
 pub fn run(config: &Path, log: &LogOptions, is_child: bool) -> Result<(), FollowError> {
-    let Begun { config, telemetry, stop } = begin(config, log, is_child)?;
+    let Begun { config, telemetry, stop } = begin(config, &TABLES, log, is_child)?;
     let (storage, journal) = (Arc::new(Disk), &config.journal.dir);
     let dir = followers_dir(journal);
     storage.make_dir(&dir).map_err(FollowError::system(dir.display()))?;
@@ -126,12 +129,17 @@ pub(crate) struct Begun {
     pub(crate) stop: Stop,
 }
 
-/// Reads the configuration, begins the log, and starts the thread that waits for the end.
-pub(crate) fn begin(config: &Path, log: &LogOptions, is_child: bool) -> Result<Begun, FollowError> {
+/// Reads these tables of the configuration, begins the log, and starts the thread that waits for the end.
+pub(crate) fn begin(
+    config: &Path,
+    tables: &[&str],
+    log: &LogOptions,
+    is_child: bool,
+) -> Result<Begun, FollowError> {
     let variable = |name: &str| std::env::var(name).ok();
     // Sinks may be known to the connector only. They are not looked at here.
     let env = Env { var: &variable, names: Names::FromRendezvous, ..Env::EMPTY };
-    let config = Config::load_follower(config, &env).map_err(FollowError::Config)?;
+    let config = Config::load_follower(config, &env, tables).map_err(FollowError::Config)?;
     let format = match log.is_json.unwrap_or(config.log.format == LogFormat::Json) {
         true => log::Format::Json,
         false => log::Format::Auto,

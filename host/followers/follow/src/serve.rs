@@ -20,6 +20,8 @@ use crate::process::{Begun, FollowError, LogOptions, begin, spawn};
 use crate::replicate::{Filter, Mirror, MirrorError, mirror};
 use crate::stop::Stop;
 
+/// The tables of the configuration that count. The journal's directory need not be there.
+const TABLES: [&str; 3] = ["log", "replicate", "clients"];
 /// Time in which messages are taken before this thread looks up.
 const TAKE_EVERY: Duration = Duration::from_millis(250);
 /// Time until the end of the first copy is noticed.
@@ -35,7 +37,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 /// # Errors
 /// The configuration is wrong or has no such table, or the system refuses something.
 pub fn serve(config: &Path, log: &LogOptions) -> Result<(), FollowError> {
-    let Begun { mut config, telemetry, stop } = begin(config, log, false)?;
+    let Begun { mut config, telemetry, stop } = begin(config, &TABLES, log, false)?;
     let replicate = config.replicate.take().ok_or(FollowError::NoTable("replicate"))?;
     let clients = config.clients.take().ok_or(FollowError::NoTable("clients"))?;
     let mut copy = Copy::new(&replicate, &clients, &stop, telemetry.events.clone());

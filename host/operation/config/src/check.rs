@@ -38,16 +38,14 @@ impl Config {
         }
     }
 
-    /// Reads the parts for a follower of the journal from the file at `path`. Only errors in these parts count.
+    /// Reads the parts for a follower of the journal from the file at `path`. Only errors in `tables` count.
     ///
     /// # Errors
-    /// The file cannot be read, or one of these parts is wrong.
-    pub fn load_follower(path: &Path, env: &Env<'_>) -> Result<FollowerConfig, Problems> {
+    /// The file cannot be read, or one of these tables is wrong.
+    pub fn load_follower(path: &Path, env: &Env<'_>, tables: &[&str]) -> Result<FollowerConfig, Problems> {
         let (checked, problems) = check(&text(path)?, path, env)?;
-        let is_of_follower = |problem: &Problem| {
-            let table = problem.key.split('.').next().unwrap_or_default();
-            ["journal", "log", "traces", "replicate", "archive", "usage", "clients", "tap"].contains(&table)
-        };
+        let is_of_follower =
+            |problem: &Problem| tables.contains(&problem.key.split('.').next().unwrap_or_default());
         let of_follower: Vec<Problem> =
             problems.iter().filter(|problem| is_of_follower(problem)).cloned().collect();
         let Checked { drafts: streams, log, traces, replicate, archive, clients, tap, .. } = checked;

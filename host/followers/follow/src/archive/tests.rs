@@ -8,6 +8,7 @@ use std::path::Path as LocalPath;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::process::TABLES;
 use afterbay_config::{Config, Env, Names};
 use afterbay_events::event::{FollowerFailed, FollowerMissed, FollowerRecovered};
 use afterbay_events::{ArchiveCounters, Events, FollowerCounters, Health, Metrics, Recorder};
@@ -105,7 +106,8 @@ impl Scene {
             format!("[journal]\ndir = \"{dir}\"\n[[stream]]\nname = \"s\"\nlisten = \"ipc:///tmp/l\"\n");
         std::fs::write(&file, text).unwrap();
         let mut config =
-            Config::load_follower(&file, &Env { names: Names::FromRendezvous, ..Env::EMPTY }).unwrap();
+            Config::load_follower(&file, &Env { names: Names::FromRendezvous, ..Env::EMPTY }, &TABLES)
+                .unwrap();
         std::fs::remove_file(file).unwrap();
         config.journal.retain.bytes = self.retain_bytes;
         let archive = Archive::with(url, objects, &config, &self.telemetry).unwrap();

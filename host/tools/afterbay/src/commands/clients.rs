@@ -1,7 +1,7 @@
 //! `afterbay clients`: what an operator does for clients that read their requests again.
 
 use crate::commands::follow::become_follower;
-use afterbay_config::Clients;
+use afterbay_config::{Clients, Config, Env, Names};
 use afterbay_http::CapabilityKeys;
 use afterbay_terminal as screen;
 use anyhow::{Context, anyhow};
@@ -66,8 +66,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn print_token(TokenArgs { id, lasts, config }: TokenArgs) -> anyhow::Result<ExitCode> {
     let config = named(config)?;
-    let loaded =
-        afterbay_server::load_config(&config, true).map_err(|problems| anyhow!(problems.join("\n")))?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let env = Env { var: &variable, names: Names::FromRendezvous, ..Env::EMPTY };
+    // A gateway has no journal, and none of the engine's sockets.
+    let loaded = Config::load_follower(&config, &env, &["clients"])?;
     let Clients { key_file, .. } =
         loaded.clients.with_context(|| format!("{}: has no [clients]", config.display()))?;
     let keys = CapabilityKeys::read(&key_file)
