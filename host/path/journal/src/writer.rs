@@ -136,7 +136,9 @@ impl JournalWriter {
             let info = entry.info;
             // The last row of a finished request may be held.
             let is_finished = info.state == RequestState::Finished && info.last_frame <= held_after;
-            let over = is_finished || info.last_unix_ns < idle_before;
+            // One without a row or a record begins in a frame that was not accounted, and has no time yet.
+            let is_idle = info.is_seen() && info.last_unix_ns < idle_before;
+            let over = is_finished || is_idle;
             let request = writer.requests.resume(info.clone(), writer.totals.unfinished.first());
             if over {
                 writer.close(request);

@@ -157,6 +157,27 @@ fn retained_frames_and_frames_without_an_outcome_stay() {
 }
 
 #[test]
+fn a_request_whose_first_row_was_not_accounted_before_a_kill_is_live_at_the_next_start() {
+    let disk = SimDisk::new(1);
+    let an_hour = JournalOptions { abandon_after: Duration::from_secs(3600), ..small() };
+    let directory = begin(&disk, an_hour.clone());
+    let (mut writer, _) = directory.stream("s").unwrap();
+    let now = disk.pass_time(u64::pow(10, 18));
+    writer.append(b"a frame", now).unwrap();
+    let request = writer.open("r");
+    writer.flush().unwrap();
+    disk.kill();
+    drop((directory, writer));
+    let directory = begin(&disk, an_hour);
+    let (mut writer, recovered) = directory.stream("s").unwrap();
+    let live: Vec<_> = recovered.live.iter().map(|live| (live.request.number(), &*live.info.rid)).collect();
+    assert_eq!(live, [(request.number(), "r")]);
+    last_step(&mut writer, &[recovered.live[0].request], 1, now);
+    writer.finish().unwrap();
+    assert_eq!(stream(&disk, "s").lives("r").unwrap().len(), 1, "it is no second request");
+}
+
+#[test]
 fn a_stream_without_a_writer_keeps_only_its_last_segment_after_abandon_after() {
     let disk = SimDisk::new(1);
     let an_hour = || JournalOptions { abandon_after: Duration::from_secs(3600), ..small() };
